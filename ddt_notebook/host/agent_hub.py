@@ -70,7 +70,7 @@ _START_LIMIT_S, _ANSWER_LIMIT_S = 15.0, 0.5
 #: How often the clock of a host is asked for; the quickest answer counts.
 _CLOCK_ASKED = 5
 _ZAP = "inproc://zeromq.zap.01"
-_WHOLE_FILES = {"calls": ring.FILE_BYTES, "branches": branch_ring._FILE_BYTES}
+_WHOLE_FILES = {"calls": ring.FILE_BYTES, "branches": branch_ring.FILE_BYTES}
 _LONGEST_TEXT = 1 << 40
 _LONGEST_NAME = 64
 _LONGEST_REASON = 300

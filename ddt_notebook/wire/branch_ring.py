@@ -40,7 +40,7 @@ _HEADER_NUMBERS = 8
 _TIMES_AT = 8 * _HEADER_NUMBERS
 _EVENTS_AT = _TIMES_AT + 8 * MOST_OUTCOMES
 _TABLE_AT = _EVENTS_AT + 4 * EVENTS
-_FILE_BYTES = _TABLE_AT + _TABLE_BYTES
+FILE_BYTES = _TABLE_AT + _TABLE_BYTES
 _LENGTH = struct.Struct("<I")
 #: Positions in the header.
 _VERSION, COUNT_AT, _RUN_START, _TABLE_END, _COUNTED = 1, 2, 3, 4, 5
@@ -51,7 +51,7 @@ _OTHER = BranchOutcome(file="", line=0)
 
 
 def _check(descriptor: int) -> None:
-    if os.fstat(descriptor).st_size != _FILE_BYTES:
+    if os.fstat(descriptor).st_size != FILE_BYTES:
         raise FormatError("this file does not hold the branch events of a rank")
     if struct.unpack("<QQ", os.pread(descriptor, 16, 0)) != (_MAGIC, VERSION):
         raise FormatError("this file does not hold branch events that this version reads")
@@ -90,7 +90,7 @@ class BranchRingWriter:
     )
 
     def __init__(self, path: Path, *, reserve: bool = False) -> None:
-        self._map = create(path, _FILE_BYTES, reserve=reserve)
+        self._map = create(path, FILE_BYTES, reserve=reserve)
         whole = memoryview(self._map)
         self.header = whole[:_TIMES_AT].cast("Q")
         self._times = whole[_TIMES_AT:_EVENTS_AT].cast("Q")
@@ -115,7 +115,7 @@ class BranchRingWriter:
         """Describe an outcome, and return its index; 0 if the table is full."""
         data = json.dumps([getattr(outcome, name) for name in _FIELDS]).encode()
         end = self._table_end + _LENGTH.size + len(data)
-        if self._outcomes >= MOST_OUTCOMES or end > _FILE_BYTES:
+        if self._outcomes >= MOST_OUTCOMES or end > FILE_BYTES:
             return 0
         self._map[self._table_end : end] = _LENGTH.pack(len(data)) + data
         self._table_end = self.header[_TABLE_END] = end
@@ -163,7 +163,7 @@ class BranchRingReader(MappedReader):
     """The notebook's side; takes the path of a file that a `BranchRingWriter` has created."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, _FILE_BYTES, _check)
+        super().__init__(path, FILE_BYTES, _check)
 
     @property
     def has_events(self) -> bool:

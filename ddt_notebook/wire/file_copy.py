@@ -93,21 +93,21 @@ class RingCopy(FileCopy):
         self._turns_seen = -1
         self._open: set[int] = set()
         self._slots: dict[int, bytes] = {}
-        self._table_end = ring._TABLE_AT
+        self._table_end = ring.TABLE_AT
         self._table_tail = b""
 
     def _changes(self, most: int) -> Iterator[Piece]:
         if self.size < ring.FILE_BYTES:
             return
-        stamp = self._read(ring._VERSION_AT, ring._VERSION.size)
+        stamp = self._read(ring.STAMP_AT, ring.STAMP.size)
         if not any(stamp):  # the rank still makes the file
             return
         turn, head = self._head()
         if turn == self._turns_seen and not self._open:
             return
-        count = ring._HEAD.unpack(head)[0]
+        count = ring.HEAD.unpack(head)[0]
         if self._turns_seen < 0:
-            yield ring._VERSION_AT, stamp
+            yield ring.STAMP_AT, stamp
         yield from self._table()
         first = max(self._count, count - ring.SLOTS)
         for index in (*sorted(self._open), *range(first, count)):
@@ -116,28 +116,28 @@ class RingCopy(FileCopy):
         if turn != self._turns_seen:
             self._turns_seen = turn
             self._turn += 1  # so that the head which a reader uses is never written to
-            yield ring._head_at(self._turn), head
-            yield 0, ring._NUMBER.pack(self._turn)
+            yield ring.head_at(self._turn), head
+            yield 0, ring.NUMBER.pack(self._turn)
 
     def _head(self) -> tuple[int, bytes]:
         turn, head = 0, b""
         for _ in range(_ATTEMPTS):
-            (turn,) = ring._NUMBER.unpack(self._read(0, ring._NUMBER.size))
-            head = self._read(ring._head_at(turn), ring._HEAD.size)
-            if ring._NUMBER.unpack(self._read(0, ring._NUMBER.size))[0] == turn:
+            (turn,) = ring.NUMBER.unpack(self._read(0, ring.NUMBER.size))
+            head = self._read(ring.head_at(turn), ring.HEAD.size)
+            if ring.NUMBER.unpack(self._read(0, ring.NUMBER.size))[0] == turn:
                 break
         return turn, head
 
     def _table(self) -> Iterator[Piece]:
-        full = self._read(ring._TABLE_AT, ring._NUMBER.size)
-        if self._table_end == ring._TABLE_AT:
-            self._table_end += ring._NUMBER.size
+        full = self._read(ring.TABLE_AT, ring.NUMBER.size)
+        if self._table_end == ring.TABLE_AT:
+            self._table_end += ring.NUMBER.size
         if any(full):
-            yield ring._TABLE_AT, full
+            yield ring.TABLE_AT, full
         begin = at = last = self._table_end
-        while at + ring._LENGTH.size <= ring.FILE_BYTES:
-            (length,) = ring._LENGTH.unpack(self._read(at, ring._LENGTH.size))
-            end = at + ring._LENGTH.size + length
+        while at + ring.LENGTH.size <= ring.FILE_BYTES:
+            (length,) = ring.LENGTH.unpack(self._read(at, ring.LENGTH.size))
+            end = at + ring.LENGTH.size + length
             if not length or end > ring.FILE_BYTES:
                 break
             last, at = at, end
@@ -149,15 +149,15 @@ class RingCopy(FileCopy):
             self._table_end, self._table_tail = last, content[last - begin :]
 
     def _slot(self, index: int) -> Iterator[Piece]:
-        at = ring._slot_at(index)
+        at = ring.slot_at(index)
         for _ in range(_ATTEMPTS):
             content = self._read(at, ring.SLOT_BYTES)
-            number, status, *_ = ring._SLOT.unpack_from(content)
+            number, status, *_ = ring.SLOT.unpack_from(content)
             if number != index + 1:  # a later record takes this slot
                 self._open.discard(index)
                 self._slots.pop(index, None)
                 return
-            if self._read(at, ring._SLOT.size) == content[: ring._SLOT.size]:
+            if self._read(at, ring.SLOT.size) == content[: ring.SLOT.size]:
                 break
         before = self._slots.get(index)
         if status in (ring.DONE, ring.FAILED):
@@ -165,14 +165,14 @@ class RingCopy(FileCopy):
             self._slots.pop(index, None)
         else:
             self._open.add(index)
-            self._slots[index] = content[: ring._SLOT.size]
+            self._slots[index] = content[: ring.SLOT.size]
         if before is None:
-            yield at, bytes(ring._NUMBER.size)
-            yield at + ring._NUMBER.size, content[ring._NUMBER.size :].rstrip(b"\0")
-            yield at, content[: ring._NUMBER.size]
-        elif before != content[: ring._SLOT.size]:
-            yield at + ring._END_AT, content[ring._END_AT : ring._SLOT.size]
-            yield at + ring._STATUS_AT, content[ring._STATUS_AT : ring._STATUS_AT + 1]
+            yield at, bytes(ring.NUMBER.size)
+            yield at + ring.NUMBER.size, content[ring.NUMBER.size :].rstrip(b"\0")
+            yield at, content[: ring.NUMBER.size]
+        elif before != content[: ring.SLOT.size]:
+            yield at + ring.END_AT, content[ring.END_AT : ring.SLOT.size]
+            yield at + ring.STATUS_AT, content[ring.STATUS_AT : ring.STATUS_AT + 1]
 
 
 class BranchCopy(FileCopy):
@@ -183,8 +183,8 @@ class BranchCopy(FileCopy):
         self._known: dict[int, int] = {}
 
     def _changes(self, most: int) -> Iterator[Piece]:
-        content = self._read(0, min(self.size, branch_ring._FILE_BYTES))
-        if not any(content[: ring._NUMBER.size]):  # the rank still makes the file
+        content = self._read(0, min(self.size, branch_ring.FILE_BYTES))
+        if not any(content[: ring.NUMBER.size]):  # the rank still makes the file
             return
         for at in range(0, len(content), _PAGE):
             page = content[at : at + _PAGE]

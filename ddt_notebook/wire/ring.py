@@ -50,28 +50,28 @@ SLOT_BYTES = 512
 #: The file is sparse, so unwritten pages take no memory. 250 groups of 1000 ranks fit.
 TABLE_BYTES = 1 << 20
 _HEADER_BYTES = 64
-_NUMBER = struct.Struct("<Q")
+NUMBER = struct.Struct("<Q")
 # A head: how many records have been written; number of the record in which the rank is blocked,
 # plus 1 (0: in none); since when. A turn counter before both heads selects the valid one, which is
 # head number turn % 2.
-_HEAD = struct.Struct("<QQd")
-_VERSION_AT = _NUMBER.size + 2 * _HEAD.size
-_VERSION = struct.Struct("<4sI")
+HEAD = struct.Struct("<QQd")
+STAMP_AT = NUMBER.size + 2 * HEAD.size
+STAMP = struct.Struct("<4sI")
 _MAGIC = b"ddt\0"
 # A slot: number of the record plus 1; status; length of the encoded record; entered, left;
 # operations after the call. The encoded record follows.
-_SLOT = struct.Struct("<QBxHxxxxddq")
-_NO_RECORD = bytes(_NUMBER.size)
-_STATUS_AT = _NUMBER.size
+SLOT = struct.Struct("<QBxHxxxxddq")
+_NO_RECORD = bytes(NUMBER.size)
+STATUS_AT = NUMBER.size
 _BEGUN = struct.Struct("<BxHxxxxddq")  # a slot without the number of its record
 _END = struct.Struct("<dq")
-_END_AT = _SLOT.size - _END.size
-_ROOM = SLOT_BYTES - _SLOT.size
+END_AT = SLOT.size - _END.size
+_ROOM = SLOT_BYTES - SLOT.size
 
-_TABLE_AT = _HEADER_BYTES + SLOTS * SLOT_BYTES
-FILE_BYTES = _TABLE_AT + TABLE_BYTES
+TABLE_AT = _HEADER_BYTES + SLOTS * SLOT_BYTES
+FILE_BYTES = TABLE_AT + TABLE_BYTES
 #: The table begins with a number, 1 if something did not fit. Entries (length, bytes) follow.
-_LENGTH = struct.Struct("<I")
+LENGTH = struct.Struct("<I")
 
 #: No clock reaches this time, in seconds.
 _LATEST_S = 1e11
@@ -95,10 +95,10 @@ class Record:
 
 
 def _check(descriptor: int) -> None:
-    stamp = os.pread(descriptor, _VERSION.size, _VERSION_AT)
-    if len(stamp) < _VERSION.size or not stamp.startswith(_MAGIC):
+    stamp = os.pread(descriptor, STAMP.size, STAMP_AT)
+    if len(stamp) < STAMP.size or not stamp.startswith(_MAGIC):
         raise FormatError("this file is not the call log of a rank")
-    (_, version) = _VERSION.unpack(stamp)
+    (_, version) = STAMP.unpack(stamp)
     if version != VERSION:
         raise FormatError(
             f"this rank's call log has version {version}, and this ddt_notebook reads version "
@@ -111,11 +111,13 @@ def _is_time(monotonic_s: float) -> bool:
     return 0.0 <= monotonic_s < _LATEST_S
 
 
-def _head_at(turn: int) -> int:
-    return _NUMBER.size + turn % 2 * _HEAD.size
+def head_at(turn: int) -> int:
+    """Where the head of a turn begins."""
+    return NUMBER.size + turn % 2 * HEAD.size
 
 
-def _slot_at(index: int) -> int:
+def slot_at(index: int) -> int:
+    """Where the slot of a record begins."""
     return _HEADER_BYTES + (index % SLOTS) * SLOT_BYTES
 
 
@@ -136,9 +138,9 @@ class RingWriter:
         self._texts: dict[str | None, int] = {None: 0, "": 0}
         self._groups: dict[Group, int] = {NO_GROUP: 0}
         self._encoded: dict[Hashable, bytes] = {}
-        self._table_end = _TABLE_AT + _NUMBER.size
-        self._put(_TABLE_AT, _NUMBER.pack(0))  # a reader that looks there finds a written page
-        self._put(_VERSION_AT, _VERSION.pack(_MAGIC, VERSION))
+        self._table_end = TABLE_AT + NUMBER.size
+        self._put(TABLE_AT, NUMBER.pack(0))  # a reader that looks there finds a written page
+        self._put(STAMP_AT, STAMP.pack(_MAGIC, VERSION))
 
     @property
     def written(self) -> int:
@@ -149,10 +151,10 @@ class RingWriter:
         """Write a record before its call is made, and return its index."""
         index = self._count
         data = encode(call, self._text_at, self._group_at, _ROOM, self._encoded)
-        at = _slot_at(index)
+        at = slot_at(index)
         self._put(at, _NO_RECORD)
-        self._put(at + _STATUS_AT, _BEGUN.pack(PENDING, len(data), now_s, 0.0, -1) + data)
-        self._put(at, _NUMBER.pack(index + 1))
+        self._put(at + STATUS_AT, _BEGUN.pack(PENDING, len(data), now_s, 0.0, -1) + data)
+        self._put(at, NUMBER.pack(index + 1))
         self._count = index + 1
         self.block(index if blocking else None, now_s)
         return index
@@ -170,15 +172,15 @@ class RingWriter:
         """Write in which record the rank is blocked from now on; None for none."""
         self._turn += 1
         blocked = 0 if index is None else index + 1
-        self._put(_head_at(self._turn), _HEAD.pack(self._count, blocked, now_s))
-        self._put(0, _NUMBER.pack(self._turn))
+        self._put(head_at(self._turn), HEAD.pack(self._count, blocked, now_s))
+        self._put(0, NUMBER.pack(self._turn))
 
     def _finish(self, index: int, status: int, now_s: float, operations: int | None) -> None:
-        at = _slot_at(index)
-        number, *_, known = _SLOT.unpack_from(self._map, at)
+        at = slot_at(index)
+        number, *_, known = SLOT.unpack_from(self._map, at)
         if number == index + 1:  # otherwise the slot already holds a later record
-            self._put(at + _END_AT, _END.pack(now_s, known if operations is None else operations))
-            self._put(at + _STATUS_AT, bytes((status,)))
+            self._put(at + END_AT, _END.pack(now_s, known if operations is None else operations))
+            self._put(at + STATUS_AT, bytes((status,)))
 
     def _put(self, at: int, data: bytes) -> None:
         self._map[at : at + len(data)] = data
@@ -201,12 +203,12 @@ class RingWriter:
     def _append(self, data: bytes) -> int:
         """Add an entry and return its offset, or 0 if the table is full."""
         at = self._table_end
-        if at + _LENGTH.size + len(data) > FILE_BYTES:
-            self._put(_TABLE_AT, _NUMBER.pack(1))
+        if at + LENGTH.size + len(data) > FILE_BYTES:
+            self._put(TABLE_AT, NUMBER.pack(1))
             return 0
-        self._put(at, _LENGTH.pack(len(data)) + data)
-        self._table_end = at + _LENGTH.size + len(data)
-        return at - _TABLE_AT
+        self._put(at, LENGTH.pack(len(data)) + data)
+        self._table_end = at + LENGTH.size + len(data)
+        return at - TABLE_AT
 
 
 class RingReader(MappedReader):
@@ -221,7 +223,7 @@ class RingReader(MappedReader):
     @property
     def turn(self) -> bytes:
         """Changes whenever a call begins or ends; it takes a microsecond to read."""
-        return os.pread(self._descriptor, _NUMBER.size, 0).ljust(_NUMBER.size, b"\0")
+        return os.pread(self._descriptor, NUMBER.size, 0).ljust(NUMBER.size, b"\0")
 
     @property
     def count(self) -> int:
@@ -242,41 +244,41 @@ class RingReader(MappedReader):
     @property
     def table_full(self) -> bool:
         """Whether names or groups are missing from records, because the table was full."""
-        return bool(_NUMBER.unpack(self._content(_TABLE_AT, _NUMBER.size))[0])
+        return bool(NUMBER.unpack(self._content(TABLE_AT, NUMBER.size))[0])
 
     def _head(self) -> _Head:
         turn = self.turn
         if turn == self._turn:  # the writer has at most written to the other head meanwhile
             return self._latest
         for _ in range(_ATTEMPTS):
-            before, head = turn, self._bytes(_head_at(*_NUMBER.unpack(turn)), _HEAD.size)
+            before, head = turn, self._bytes(head_at(*NUMBER.unpack(turn)), HEAD.size)
             turn = self.turn
             if turn == before:
                 break
-        count, number, since_s = _HEAD.unpack(head)
+        count, number, since_s = HEAD.unpack(head)
         self._turn = turn if turn == before else b""
         self._latest = count, number, since_s if _is_time(since_s) else 0.0
         return self._latest
 
     def status(self, index: int) -> int | None:
         """Status of a record, None if a later record has taken its slot."""
-        number, status, *_ = _SLOT.unpack(self._bytes(_slot_at(index), _SLOT.size))
+        number, status, *_ = SLOT.unpack(self._bytes(slot_at(index), SLOT.size))
         return int(status) if number == index + 1 else None
 
     def read(self, index: int) -> Record | None:
         """One record, None if a later record has taken its slot."""
-        at = _slot_at(index)
+        at = slot_at(index)
         for _ in range(_ATTEMPTS):
             slot = self._bytes(at, SLOT_BYTES)
-            number, status, length, entered, left, after = _SLOT.unpack_from(slot)
+            number, status, length, entered, left, after = SLOT.unpack_from(slot)
             if number != index + 1:
                 return None
-            if self._bytes(at, _SLOT.size) != slot[: _SLOT.size]:
+            if self._bytes(at, SLOT.size) != slot[: SLOT.size]:
                 continue  # the rank wrote to it while it was copied
             if status > FAILED or not (_is_time(entered) and _is_time(left)):
                 return None  # the file was damaged
             try:
-                data = slot[_SLOT.size : _SLOT.size + length]
+                data = slot[SLOT.size : SLOT.size + length]
                 call = decode(data, self._text_of, self._group_of)
             except (ValueError, struct.error, IndexError):
                 continue
@@ -293,8 +295,8 @@ class RingReader(MappedReader):
         """An entry of the table; entries never change once a record refers to them."""
         found = known.get(offset)
         if found is None:
-            at = _TABLE_AT + offset
-            (length,) = _LENGTH.unpack(self._content(at, _LENGTH.size))
-            begin = at + _LENGTH.size
+            at = TABLE_AT + offset
+            (length,) = LENGTH.unpack(self._content(at, LENGTH.size))
+            begin = at + LENGTH.size
             found = known[offset] = build(self._content(begin, length))
         return found

@@ -80,6 +80,11 @@ def test_a_host_that_differs(changed: dict[str, Any], expected: dict[str, str]) 
     assert troubles(second=replace(host(2), **changed)) == expected
 
 
+def test_the_name_of_the_only_host_may_be_a_loopback_address() -> None:
+    only = {"node1": replace(host(1), name_addresses=("127.0.1.1",))}
+    assert all(check.verdict == "ok" for check in host_checks(only, {"node1": 0.0}, {}, {}))
+
+
 def test_clocks_are_compared_with_each_other() -> None:
     assert troubles(ahead_s=-37.0) == {"clocks": "warning"}
 
