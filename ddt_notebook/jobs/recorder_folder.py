@@ -65,6 +65,7 @@ def environment(
     (metadata / "entry_points.txt").write_text(_ENTRY_POINT)
     copies = Path(on_python_path.__file__).parent
     shutil.copy(copies / "ddt_notebook_recorder.py", recorder)
+    (recorder / "processes").unlink(missing_ok=True)  # those of a job before
     package = Path(__file__).parents[1]
     link = recorder / package.name
     with suppress(FileExistsError):

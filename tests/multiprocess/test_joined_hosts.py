@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -28,6 +27,7 @@ from ddt_notebook.host.engines.ssh import Ssh
 from ddt_notebook.host.errors import SessionError
 from ddt_notebook.host.join_key import JoinKey
 from ddt_notebook.host.joining import Joining, parse_hosts, start_with
+from ddt_notebook.host.listeners import SilentListener, Stream
 from ddt_notebook.views.preflight import PreflightView
 
 from .processes import gone
@@ -283,15 +283,26 @@ def test_the_doctor_names_a_loopback_name_and_a_cut_connection(
     assert session.run("dist.barrier()").ok
 
 
+class _KillsAtOutput(SilentListener):
+    """Kills a process when a rank prints."""
+
+    def __init__(self, process: psutil.Process) -> None:
+        self._process = process
+
+    def on_output(self, rank: int, stream: Stream, text: str) -> None:
+        with suppress(psutil.NoSuchProcess):
+            self._process.kill()
+
+
 def test_the_loss_of_an_agent_is_named(session: ddt.Session) -> None:
     (lost,) = (agent for agent in session.pool.place.hub.agents if agent.name == "node2")
     agent = psutil.Process(lost.hello.pid)
     left = [child.pid for child in agent.children(recursive=True)]
     assert set(session.pids[2:]) <= set(left)
-    killer = threading.Timer(1.0, agent.kill)
-    killer.start()
-    run = session.run("import time\nif rank == 3:\n    time.sleep(100)\ndist.barrier()")
-    killer.join(60)
+    run = session.run_cell(
+        "import time\nif rank == 3:\n    print('sleeps')\n    time.sleep(100)\ndist.barrier()",
+        listener=_KillsAtOutput(agent),
+    )
     (finding,) = ddt.diagnose(run).findings
     assert (finding.kind, finding.ranks, finding.values["host"]) == ("host-lost", [2, 3], "node2")
     assert "node2" in finding.title
@@ -410,16 +421,19 @@ def test_ssh_starts_the_agents(network: Network, ssh: list[str]) -> None:
     wanted = parse_hosts("beta:1,alpha:2")
     shown: list[str] = []
     place = start_with(Ssh(wanted, ssh), wanted, limit_s=LIMIT_S, say=shown.append)
-    assert "missing: beta, alpha" in shown[0]
     agents = [agent.hello.pid for agent in place.hub.agents]
-    with ddt.Session(3, hosts=place) as session:
-        assert place.hub.address == "127.0.0.1"
-        run = session.run(SURROUNDINGS)
-        assert run.snapshot.hosts == {0: "beta", 1: "alpha", 2: "alpha"}
-        told = [json.loads(run.outputs[rank]) for rank in range(3)]
-        assert [one[1:3] for one in told] == [[0, "node2"], [0, "node1"], [1, "node1"]]
-        assert {one[5] for one in told} == {f"{network.prefix}.2"}
-        assert {one[3] for one in told} == {os.getcwd()}
+    try:
+        assert "missing: beta, alpha" in shown[0]
+        with ddt.Session(3, hosts=place) as session:
+            assert place.hub.address == "127.0.0.1"
+            run = session.run(SURROUNDINGS)
+            assert run.snapshot.hosts == {0: "beta", 1: "alpha", 2: "alpha"}
+            told = [json.loads(run.outputs[rank]) for rank in range(3)]
+            assert [one[1:3] for one in told] == [[0, "node2"], [0, "node1"], [1, "node1"]]
+            assert {one[5] for one in told} == {f"{network.prefix}.2"}
+            assert {one[3] for one in told} == {os.getcwd()}
+    finally:
+        place.close()
     assert gone(agents, within_s=30)
     with pytest.raises(SessionError, match="no agent could be started on nowhere"):
         start_with(Ssh(parse_hosts("nowhere"), ssh), parse_hosts("nowhere"), say=shown.append)

@@ -49,7 +49,7 @@ dist.barrier()
 """
 LINES = {0: 19, 1: 20}
 _NO_SLURM = (
-    "" if shutil.which("srun") and shutil.which("slurmctld") else "Slurm is not installed"
+    "" if all(map(shutil.which, ("srun", "slurmctld", "slurmd"))) else "Slurm is not installed"
 ) or ("" if os.geteuid() == 0 else "only root may start Slurm")
 
 
@@ -77,12 +77,11 @@ def slurm(tmp_path: Path) -> Iterator[str]:
         f"PartitionName=all Nodes={host} Default=YES State=UP\n"
     )
     environment = os.environ | {"SLURM_CONF": str(conf)}
-    daemons = [
-        subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-        for command in (["slurmctld", "-D", "-c"], ["slurmd", "-D", "-N", host])
-        for log in [(tmp_path / command[0]).open("w")]
-    ]
+    daemons: list[subprocess.Popen[bytes]] = []
     try:
+        for command in (["slurmctld", "-D", "-c"], ["slurmd", "-D", "-N", host]):
+            with (tmp_path / command[0]).open("w") as log:
+                daemons.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
         deadline = time.monotonic() + LIMIT_S
         state = ""
         while "idle" not in state:
@@ -94,9 +93,14 @@ def slurm(tmp_path: Path) -> Iterator[str]:
             ).stdout
         yield str(conf)
     finally:
-        for daemon in reversed(daemons):
+        for daemon in daemons:
             daemon.terminate()
-            daemon.wait(LIMIT_S)
+        for daemon in daemons:
+            try:
+                daemon.wait(LIMIT_S)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait(LIMIT_S)
 
 
 def _check(folder: Path, launcher: tuple[str, ...], status: int, known_as: str) -> None:

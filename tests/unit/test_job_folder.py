@@ -69,6 +69,14 @@ def test_each_host_has_its_own_recorder(tmp_path: Path, monkeypatch: pytest.Monk
     assert all((path / "ddt_notebook" / "__init__.py").is_file() for path in paths)
 
 
+def test_processes_of_a_job_before_do_not_count(tmp_path: Path) -> None:
+    changed = recorder_folder.environment(tmp_path, {}, branches=False)
+    Path(changed["PYTHONPATH"], "processes").write_bytes(b"xx")
+    assert recorder_folder.processes(tmp_path) == 2
+    recorder_folder.environment(tmp_path, {}, branches=False)
+    assert recorder_folder.processes(tmp_path) == 0
+
+
 def test_a_rank_of_another_host_counts_as_running_while_one_runs_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

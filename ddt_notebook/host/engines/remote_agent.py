@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from typing import IO
 
@@ -14,7 +15,7 @@ _READ_BYTES = 100_000
 
 
 def agent_command(notebook: str, label: str) -> str:
-    """The command for the shell of a host.
+    """The command for ``sh`` on a host.
 
     It prefers the interpreter and the folder of the notebook, which hosts of a cluster often share.
 
@@ -41,13 +42,16 @@ def printed_lines(said: IO[str]) -> list[str]:
     return [line[:300] for line in said.read(_READ_BYTES).strip().splitlines()]
 
 
-def end(process: subprocess.Popen[str]) -> None:
-    """End an engine's process, whose agents have been asked to end."""
-    if process.stdin is not None:
-        with suppress(BrokenPipeError):
-            process.stdin.close()
-    for ask in (lambda: None, process.terminate, process.kill):
-        ask()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_END_LIMIT_S)
-            return
+def end(*processes: subprocess.Popen[str]) -> None:
+    """End an engine's processes, whose agents have been asked to end."""
+    for process in processes:
+        if process.stdin is not None:
+            with suppress(OSError):
+                process.stdin.close()
+    for ask in (subprocess.Popen.poll, subprocess.Popen.terminate, subprocess.Popen.kill):
+        for process in processes:
+            ask(process)
+        until_s = time.monotonic() + _END_LIMIT_S
+        for process in processes:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(until_s - time.monotonic(), 0.0))

@@ -62,9 +62,11 @@ class Ssh:
             said = tempfile.TemporaryFile("w+", prefix="ddt-ssh-")  # noqa: SIM115
             forward = f"{self.address}:{port}:{self.address}:{hub.port}"
             words = [*self._command, *_OPTIONS, "-R", forward, "--", host]
+            script = agent_command(f"{self.address}:{port}", shlex.quote(host))
             try:
                 process = subprocess.Popen(
-                    [*words, agent_command(f"{self.address}:{port}", shlex.quote(host))],
+                    # the login shell there may have a syntax of its own
+                    [*words, f"exec sh -c {shlex.quote(script)}"],
                     stdin=subprocess.PIPE,
                     stdout=said,
                     stderr=said,
@@ -93,7 +95,7 @@ class Ssh:
 
     def stop(self) -> None:
         """End what was started."""
-        for process, said in self._started.values():
-            end(process)
+        end(*(process for process, _ in self._started.values()))
+        for _, said in self._started.values():
             said.close()
         self._started.clear()
