@@ -20,6 +20,8 @@ from .source_positions import group
 GROUPS, ROWS = 5, 8
 #: From this share of a limit on, memory is called nearly full.
 _NEARLY_FULL = 0.9
+#: What sharding divides among the ranks.
+_OF_THE_MODEL: tuple[MemoryKind, ...] = ("parameters", "gradients", "optimizer state")
 #: Ranks differ if one holds this much more than another, both as a share and in bytes.
 _DIFFERS, _DIFFERS_BYTES = 1.2, 10_000_000
 #: A limit further away than this is stated in words only; the curves would be flat below it.
@@ -61,6 +63,8 @@ class MemoryView(RunView, Figured):
         super().__init__(snapshot, asked_now=asked_now)
         # what else ranks hold changes while they run, and they answer one after the other
         lasting = ("parameters", "buffers", "optimizer state") if snapshot.running else KINDS
+        if snapshot.outcome != "ok":  # what a failed pass has left depends on who failed first
+            lasting = tuple(kind for kind in lasting if kind != "activations")
         self.flags = _flags(snapshot.memory, lasting)
 
     def _text(self) -> list[str]:
@@ -312,8 +316,7 @@ def _flags(memories: Sequence[RankMemory], compared: Sequence[MemoryKind]) -> li
                 Flag(
                     "warning",
                     f"{words.ranks([rank for *_, rank in full])} nearly reached {_LIMITS[name]}: "
-                    f"{most}; a smaller batch or sharding (FSDP) makes room: "
-                    "ddt.estimate(run) compares them",
+                    f"{most}; {_makes_room(memories, [rank for *_, rank in full])}",
                 )
             )
     shared = next((m.limits["cgroup"] for m in memories if "cgroup" in m.limits), None)
@@ -322,6 +325,24 @@ def _flags(memories: Sequence[RankMemory], compared: Sequence[MemoryKind]) -> li
         share = f"{words.size(needed)} of {words.size(shared)}"
         found.append(Flag("warning", f"the ranks together fill the container: {share}"))
     return found + _uneven(memories, compared)
+
+
+def _makes_room(memories: Sequence[RankMemory], full: Sequence[int]) -> str:
+    """What makes the largest part smaller: sharding divides the model, but no activations."""
+    model = activations = 0
+    for memory in memories:
+        if memory.rank in full:
+            for parts in (memory.parts, *(count.parts for count in memory.counts)):
+                model = max(model, sum(parts.get(kind, 0) for kind in _OF_THE_MODEL))
+                activations = max(activations, parts.get("activations", 0))
+    if activations > model:
+        return (
+            "activations are the largest part: activation checkpointing, or accumulation over "
+            "smaller batches, makes room"
+        )
+    if not model:  # it failed before anything was counted
+        return "a smaller batch makes room; sharding (FSDP) divides the model, but no activations"
+    return "a smaller batch or sharding (FSDP) makes room: ddt.estimate(run) compares them"
 
 
 def _uneven(memories: Sequence[RankMemory], compared: Sequence[MemoryKind]) -> list[Flag]:

@@ -310,6 +310,28 @@ def test_a_full_container_and_a_full_rank_are_flagged() -> None:
     assert [text for text in flags if text.startswith("ranks 0-63 nearly reached")] == flags[:1]
 
 
+def test_what_makes_room_is_what_makes_the_largest_part_smaller() -> None:
+    run = traced(2)
+    full = replace(run.memory[0], limits={"rank": 200_000_000}, counts=())
+
+    def advice(**parts: int) -> str:
+        memory = (replace(full, parts=parts), replace(full, rank=1, parts={}))
+        return str(ddt.memory(replace(run, memory=memory)).flags[0].text)
+
+    assert "activation checkpointing" in advice(parameters=6, activations=126)
+    assert "sharding" not in advice(parameters=6, activations=126)
+    assert "a smaller batch makes room" in advice()
+    assert "a smaller batch or sharding (FSDP)" in advice(parameters=126, activations=6)
+
+
+def test_activations_that_a_failed_pass_has_left_are_not_compared() -> None:
+    run = traced(2)
+    more = replace(run.memory[1], parts={"parameters": 40_000_000, "activations": 90_000_000})
+    run = replace(run, memory=(run.memory[0], more))
+    assert "rank 1 holds" in str(ddt.memory(run))
+    assert "rank 1 holds" not in str(ddt.memory(replace(run, outcome="failed")))
+
+
 def test_a_rank_that_holds_more_is_flagged() -> None:
     run = traced(2)
     more = replace(run.memory[1], parts={"parameters": 40_000_000, "tensors": 90_000_000})
