@@ -142,7 +142,7 @@ def _ask(view: View, session: Session, names: Sequence[str]) -> Snapshot:
     seen = session.observe(view.needs, names or None)
     if session.last_run is not None:
         before = session.last_run.snapshot
-        now = add_observations(before, seen)
+        now = add_observations(before, seen, session.pool.clocks)
         traced = {memory.rank: memory for memory in before.memory if memory.at_ms}
         if view.needs != "memory" or not traced or names:
             return now
@@ -160,7 +160,7 @@ def _ask(view: View, session: Session, names: Sequence[str]) -> Snapshot:
         device=session.device,
         has_group=session.has_group,
     )
-    return add_observations(nothing_ran, seen)
+    return add_observations(nothing_ran, seen, session.pool.clocks)
 
 
 def _not_a_run(given: object) -> str:

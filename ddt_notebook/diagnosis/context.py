@@ -60,6 +60,11 @@ class Context:
     def reports(self) -> dict[int, RankReport]:
         return {report.rank: report for report in self.snapshot.ranks}
 
+    def on_one_host(self, rank: int, other: int) -> bool:
+        """Whether two ranks ran on the same host, as far as is known."""
+        hosts = [self.reports[one].host for one in (rank, other) if one in self.reports]
+        return len(set(hosts)) < 2
+
     @cached_property
     def matching(self) -> Matching:
         return match(self.snapshot)

@@ -91,6 +91,9 @@ def _too_early(context: Context, error: RankError, meaning: Meaning) -> tuple[Me
             failed = _failed_load(context, error, use.path)
             if use.action != "save" or failed is None or use.ended_s <= failed.began_s:
                 continue
+            reader = next(one.rank for one in context.snapshot.ranks if one.error is error)
+            if not context.on_one_host(report.rank, reader):  # the path may name two files
+                continue
             fact = Fact(
                 kind="written-later",
                 place=context.place(use.where, "saves"),

@@ -465,7 +465,8 @@ class CellRun:
     def _with_end(self, report: RankReport) -> RankReport:
         """The report of when the run was declared over, with the exception that freed the rank."""
         run = self._runs[report.rank]
-        return replace(report, error=report.error or run.error, killed=run.killed)
+        freed = run.error and replace(run.error, at_s=run.handle.clock.moved(run.error.at_s))
+        return replace(report, error=report.error or freed, killed=run.killed)
 
 
 @contextmanager

@@ -105,7 +105,9 @@ def complete(
         seen = _observe_traced(pool)
     elif result.ok:
         seen = compared(pool, seen, None, _MAX_ELEMENTS_UNASKED)
-    return replace(result, snapshot=add_observations(result.snapshot, seen)) if seen else result
+    if not seen:
+        return result
+    return replace(result, snapshot=add_observations(result.snapshot, seen, pool.clocks))
 
 
 def _observe_traced(pool: RankPool) -> dict[int, Observation]:

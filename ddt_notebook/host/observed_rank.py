@@ -83,6 +83,11 @@ class ObservedRank:
         self._processor, self._share = (0.0, 0.0), 0.0
 
     @property
+    def host(self) -> str:
+        """The name of its host; empty for the machine of the notebook."""
+        return self.host_process.host if self.host_process is not None else ""
+
+    @property
     def now_s(self) -> float:
         """The time, on the machine's monotonic clock, at which the rank is looked at."""
         return time.monotonic()

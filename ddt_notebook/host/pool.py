@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait as wait_for
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..model import RankReport
+from ..model.clock import Clock
 from ..model.torch_features import MissingFeature
 from ..wire.channel import Closed
 from ..wire.messages import (
@@ -400,6 +401,11 @@ class RankPool:
     def missing_features(self) -> tuple[MissingFeature, ...]:
         """The features that are off on any rank, each once."""
         return tuple(dict.fromkeys(m for h in self.handles for m in h.missing_features))
+
+    @property
+    def clocks(self) -> Mapping[int, Clock]:
+        """The clock of each rank's host."""
+        return {handle.rank: handle.clock for handle in self.handles}
 
     def process_ids(self) -> list[int]:
         """Process ids of ranks, store and fork server, as far as they run on this machine."""

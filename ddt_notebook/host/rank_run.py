@@ -359,7 +359,7 @@ def _report_with(run: RankRun, known: CallList) -> RankReport:
     values: dict[str, Any] = {
         "rank": handle.rank,
         "pid": handle.pid,
-        "host": handle.host_process.host if handle.host_process is not None else "",
+        "host": handle.host,
         "calls": calls,
         "calls_dropped": known.left_out,
         "joined": known.joined,

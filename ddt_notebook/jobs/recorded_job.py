@@ -412,8 +412,8 @@ class RecordedJob:
         at = max(rank.now_s + clock_of[rank.rank].ahead_s for rank in self.ranks)
         reports = tuple(self._at(one, at, clock_of) for one in state.reports)
         hosts = self.hosts
-        if len(set(hosts.values())) > 1:
-            reports = tuple(replace(one, host=hosts.get(one.rank, "")) for one in reports)
+        if len(set(hosts.values())) == 1:
+            reports = tuple(replace(one, host="") for one in reports)
         branches = rank_branches(self.ranks)
         first = min((rank.started for rank in self.ranks), key=lambda one: one.wall_s)
         known = SourceFiles()
@@ -455,7 +455,7 @@ class RecordedJob:
             for run in self.runs
             if run.ended is not None and run.ended.observed is not None
         }
-        return add_observations(snapshot, observed) if observed else snapshot
+        return add_observations(snapshot, observed, clock_of) if observed else snapshot
 
     def with_answers(self, snapshot: Snapshot, *, stands: bool) -> Snapshot:
         """A snapshot with what the ranks that run answer about the user's objects.
@@ -468,7 +468,8 @@ class RecordedJob:
             Whether the job hangs.
         """
         seen, asked = ask_running(self.ranks, self.receive, stands=stands)
-        return replace(add_observations(snapshot, seen), running=asked)
+        # they are of this host, and have no times
+        return replace(add_observations(snapshot, seen, {}), running=asked)
 
     def _clocks(self, reports: tuple[RankReport, ...]) -> dict[int, Clock]:
         """The clock of each rank's host."""

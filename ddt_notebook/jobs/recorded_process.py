@@ -89,6 +89,11 @@ class RecordedRank(ObservedRank):
                     self._process, self.host_process = process, LocalProcess(process)
 
     @property
+    def host(self) -> str:
+        """The name of its host, as the rank has recorded it."""
+        return self.started.host
+
+    @property
     def generation(self) -> tuple[str, int]:
         """Its job, and how often torchrun had restarted the ranks of it."""
         return self.started.job, self.started.generation

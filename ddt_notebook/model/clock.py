@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from .collective import Call
 from .rank import RankReport
 
 
@@ -22,18 +23,23 @@ class Clock:
     ahead_s: float = 0.0
     error_s: float | None = 0.0
 
+    def moved(self, at_s: float | None) -> float | None:
+        """One of its times on the clock of the first rank's host; None stays None."""
+        return None if at_s is None else at_s + self.ahead_s
+
 
 def on_one_clock(report: RankReport, clock: Clock) -> RankReport:
     """A report with its times on the clock of the first rank's host."""
     if not clock.ahead_s:
         return report
 
-    def moved(at_s: float | None) -> float | None:
-        return None if at_s is None else at_s + clock.ahead_s
+    def moved(call: Call) -> Call:
+        entered_s, left_s = clock.moved(call.entered_s), clock.moved(call.left_s)
+        return replace(call, entered_s=entered_s, left_s=left_s)
 
-    calls = tuple(
-        replace(call, entered_s=moved(call.entered_s), left_s=moved(call.left_s))
-        for call in report.calls
+    return replace(
+        report,
+        calls=tuple(map(moved, report.calls)),
+        joined=report.joined and moved(report.joined),
+        error=report.error and replace(report.error, at_s=clock.moved(report.error.at_s)),
     )
-    error = report.error and replace(report.error, at_s=moved(report.error.at_s))
-    return replace(report, calls=calls, error=error)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from .checkpoints import RankCheckpoints
+from .clock import Clock
 from .memory import RankMemory
 from .parity import RankParity
 from .partition import RankPartition
@@ -50,6 +51,29 @@ class Observation:
         found = {field.name: getattr(other, field.name) for field in fields(other)}
         return replace(self, **{name: one for name, one in found.items() if one is not None})
 
+    def on_one_clock(self, clock: Clock) -> Observation:
+        """The observation with its times on the clock of the first rank's host."""
+        ahead_s = clock.ahead_s
+        if not ahead_s:
+            return self
+        checkpoints, memory, timeline = self.checkpoints, self.memory, self.timeline
+        if checkpoints is not None:
+            uses = (
+                replace(use, began_s=use.began_s + ahead_s, ended_s=use.ended_s + ahead_s)
+                for use in checkpoints.uses
+            )
+            checkpoints = replace(checkpoints, uses=tuple(uses))
+        if memory is not None:
+            memory = replace(memory, started_s=memory.started_s + ahead_s)
+        if timeline is not None:
+            timeline = replace(
+                timeline,
+                started_s=timeline.started_s + ahead_s,
+                ended_s=timeline.ended_s + ahead_s,
+                traced_until_s=clock.moved(timeline.traced_until_s),
+            )
+        return replace(self, checkpoints=checkpoints, memory=memory, timeline=timeline)
+
 
 @functools.cache
 def _in_snapshots() -> tuple[str, ...]:
@@ -58,9 +82,22 @@ def _in_snapshots() -> tuple[str, ...]:
     return tuple(field.name for field in fields(Observation) if field.name in known)
 
 
-def add_observations(snapshot: Snapshot, seen: Mapping[int, Observation]) -> Snapshot:
-    """The snapshot with the observations of the ranks in the fields that any rank observed."""
+def add_observations(
+    snapshot: Snapshot, seen: Mapping[int, Observation], clock_of: Mapping[int, Clock]
+) -> Snapshot:
+    """The snapshot with the observations of the ranks in the fields that any rank observed.
+
+    Parameters
+    ----------
+    snapshot
+        What else is known of the run.
+    seen
+        The observations by rank, each with the times of its own host.
+    clock_of
+        The clock of each rank's host.
+    """
     changed: dict[str, Any] = {}
+    seen = {rank: one.on_one_clock(clock_of.get(rank, Clock())) for rank, one in seen.items()}
     for name in _in_snapshots():
         found = [getattr(seen[rank], name) for rank in sorted(seen)]
         if any(one is not None for one in found):

@@ -270,12 +270,12 @@ def _message_wait(call: Call, caller: int, by_rank: dict[int, RankReport]) -> Wa
 def lock_holders(reports: Iterable[RankReport]) -> dict[int, int]:
     """For each rank that waits for the lock of a file that another rank holds, that other rank."""
     reports = list(reports)
-    by_pid = {report.pid: report.rank for report in reports}
+    by_pid = {(report.host, report.pid): report.rank for report in reports}
     result = {}
     for report in reports:
         seen = report.activity
         if report.state == "running" and seen is not None and not seen.computes:
-            holder = by_pid.get(seen.held_by) if seen.held_by is not None else None
+            holder = by_pid.get((report.host, seen.held_by)) if seen.held_by is not None else None
             if holder not in (None, report.rank):
                 result[report.rank] = holder
     return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,7 +76,7 @@ class PlacementView(RunView):
         parts = functools.cache(functools.partial(hold_parts, snapshot.ranks))
         trained = {one.rank for one in snapshot.training if one.backwards}
         trained -= {report.rank for report in snapshot.ranks if report.error is not None}
-        self.flags = _find_flags(self._placements, parts, trained)
+        self.flags = _find_flags(self._placements, parts, trained, snapshot.hosts)
 
     def _text(self) -> list[str]:
         head, *rows = _grid(self._placements) or [()]
@@ -349,6 +349,7 @@ def _find_flags(
     placements: Sequence[RankPlacement],
     parts: Callable[[tuple[str, ...]], bool],
     trained: Collection[int],
+    hosts: Mapping[int, str],
 ) -> list[Flag]:
     """Flags for what is unusual, the most severe first; equal flags of several ranks are merged.
 
@@ -372,7 +373,7 @@ def _find_flags(
         Flag(kind, text if len(ranks) == everywhere else f"{words.ranks(ranks)}: {text}")  # type: ignore[arg-type]
         for (kind, text), ranks in found.items()
     ]
-    return ordered([*flags, *_accelerators(placements)])
+    return ordered([*flags, *_accelerators(placements, hosts)])
 
 
 def _of_rank(
@@ -469,26 +470,29 @@ def _elsewhere(tensors: Sequence[TensorPlacement], device: str) -> bool:
     return any(t.device != device for t in tensors)
 
 
-def _accelerators(placements: Sequence[RankPlacement]) -> list[Flag]:
+def _accelerators(placements: Sequence[RankPlacement], hosts: Mapping[int, str]) -> list[Flag]:
     """Ranks that share a GPU, and GPUs that nobody uses."""
-    users: dict[str, list[int]] = {}
-    labels: dict[str, str] = {}
+    users: dict[tuple[str, str], list[int]] = {}
+    labels: dict[tuple[str, str], str] = {}
     for placement in placements:
+        host = hosts.get(placement.rank, "")
+        where = f" on {safe.one_line(host, 60)}" if host else ""
         used = {t.device for o in placement.objects for t in o.tensors}
         for accelerator in placement.accelerators:
-            labels[accelerator.identity] = accelerator.device
-            members = users.setdefault(accelerator.identity, [])
+            gpu = host, accelerator.identity
+            labels[gpu] = f"{accelerator.device}{where}"
+            members = users.setdefault(gpu, [])
             if accelerator.device in used:
                 members.append(placement.rank)
     found = []
-    for identity, ranks in users.items():
+    for gpu, ranks in users.items():
         if len(ranks) > 1:
             text = (
-                f"{words.ranks(ranks)} share one GPU ({labels[identity]}): give each rank its own "
+                f"{words.ranks(ranks)} share one GPU ({labels[gpu]}): give each rank its own "
                 "with torch.cuda.set_device(local_rank)"
             )
             found.append(Flag("warning", text))
-    idle = [labels[identity] for identity, ranks in users.items() if not ranks]
+    idle = [labels[gpu] for gpu, ranks in users.items() if not ranks]
     # what a function held is gone when it has returned, so no variable may be left on any GPU
     if idle and any(one.kind == "module" for placement in placements for one in placement.objects):
         verb, them = ("is", "it") if len(idle) == 1 else ("are", "them")

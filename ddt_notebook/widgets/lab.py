@@ -14,8 +14,6 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-import psutil
-
 from ..diagnosis import diagnose
 from ..host.listeners import Moment
 from ..host.session import active
@@ -203,4 +201,4 @@ def _at_prompt(session: Session) -> LiveView:
         return LiveView(
             "the ranks were stopped, because nobody used them; the next cell starts them"
         )
-    return panel.at_prompt([psutil.pid_exists(pid) for pid in session.pids])
+    return panel.at_prompt([handle.process.exists for handle in session.pool.handles])

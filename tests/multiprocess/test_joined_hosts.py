@@ -33,6 +33,8 @@ from ddt_notebook.views.preflight import PreflightView
 from .processes import gone
 
 LIMIT_S = 200
+#: By how much the clock of each host is ahead of the notebook's.
+AHEAD_S = {1: 5000, 2: 1000}
 _AGENT = "from ddt_notebook.cli import main; raise SystemExit(main())"
 
 
@@ -42,6 +44,13 @@ def _ip(*arguments: str) -> None:
     )
     if done.returncode:
         raise OSError(done.stderr)
+
+
+def _as_host(number: int, command: list[str]) -> list[str]:
+    """Run a command with the name and the clock of a host."""
+    clock = ["--time", "--monotonic", str(AHEAD_S[number])]
+    named = f"hostname node{number}; exec {shlex.join(command)}"
+    return ["unshare", "--uts", *clock, "--kill-child", "sh", "-c", named]
 
 
 class Network:
@@ -102,11 +111,10 @@ class Network:
         name, _, key = variable.partition("=")
         for number, host in enumerate(self.hosts, 1):
             agent = shlex.join([sys.executable, "-c", _AGENT, *words[1:]])
-            names = f"mount --bind {self._names} /etc/hosts"
-            named = f"{names}; hostname node{number}; exec {agent}"
+            named = ["sh", "-c", f"mount --bind {self._names} /etc/hosts; exec {agent}"]
             self.processes.append(
                 subprocess.Popen(
-                    ["ip", "netns", "exec", host, "unshare", "--uts", "sh", "-c", named],
+                    ["ip", "netns", "exec", host, *_as_host(number, named)],
                     env=os.environ | {name: key},
                     cwd="/",
                     text=True,
@@ -121,7 +129,7 @@ def network() -> Iterator[Network]:
     made = Network()
     try:
         made.make()
-        subprocess.run(["unshare", "--uts", "true"], check=True, timeout=60)
+        subprocess.run(_as_host(1, ["true"]), check=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
         made.remove()
         pytest.skip(f"the system permits no further networks: {error}")
@@ -185,6 +193,38 @@ def test_each_rank_has_what_belongs_to_its_host(session: ddt.Session, network: N
     assert all(rank.memory_bytes for rank in session.status().ranks)
 
 
+SAVES = """
+def save():
+    torch.save({{"epoch": 1}}, {path!r})
+
+if rank == 0:
+    save()
+dist.barrier()
+torch.load({path!r})
+for turn in range(world_size):
+    dist.barrier()
+    if rank == turn:
+        save()
+"""
+
+
+def test_what_each_host_times_is_put_on_one_clock(session: ddt.Session, tmp_path: Path) -> None:
+    run = session.run(SAVES.format(path=str(tmp_path / "last.pt")), trace=True)
+    assert run.ok, run.errors
+    report = ddt.diagnose(run)
+    assert not report.findings, str(report)
+    snapshot = run.snapshot
+    traced = {one.rank: one for one in snapshot.timeline}
+    sampled = {one.rank: one for one in snapshot.memory}
+    for saved in snapshot.checkpoints:
+        calls = snapshot.rank(saved.rank).calls
+        times = [traced[saved.rank].started_s, calls[0].entered_s]
+        times += [saved.uses[-1].began_s, traced[saved.rank].ended_s]
+        assert times == sorted(times)
+        for other in (*traced.values(), *sampled.values()):  # the clocks are further apart
+            assert abs(other.started_s - times[0]) < LIMIT_S
+
+
 def test_long_output_arrives_before_the_cell_ends(session: ddt.Session) -> None:
     run = session.run("for line in range(20_000):\n    print(rank, line)")
     for rank, text in run.outputs.items():
@@ -204,6 +244,10 @@ def test_a_hang_is_named_with_its_host_and_variables_stay(session: ddt.Session) 
     assert finding.cause == "collective-under-rank-condition"
     assert finding.places[0].code == "dist.barrier()"
     assert "rank 2 · node2" in finding.title
+    freed = [run.snapshot.rank(number).error for number in (0, 1, 3)]
+    times = [error.at_s for error in freed if error is not None and error.at_s is not None]
+    assert len(times) == 3
+    assert max(times) - min(times) < LIMIT_S  # the clocks of the hosts are further apart
     assert [session.pull("kept", rank) for rank in range(4)] == [10, 11, 12, 13]
 
 
@@ -404,9 +448,8 @@ def ssh(network: Network, tmp_path: Path) -> list[str]:
     Path("/run/sshd").mkdir(exist_ok=True)
     for number, host in enumerate(network.hosts, 1):
         _ip("link", "set", network.cables[number - 1], "up")
-        serve = shlex.join([server, "-D", "-e", "-f", str(tmp_path / "sshd")])
-        named = f"hostname node{number}; exec {serve}"
-        command = ["ip", "netns", "exec", host, "unshare", "--uts", "sh", "-c", named]
+        serve = [server, "-D", "-e", "-f", str(tmp_path / "sshd")]
+        command = ["ip", "netns", "exec", host, *_as_host(number, serve)]
         network.processes.append(subprocess.Popen(command, text=True, stderr=subprocess.DEVNULL))
     command = ["ssh", "-F", str(tmp_path / "ssh")]
     deadline = time.monotonic() + 60

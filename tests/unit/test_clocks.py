@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ddt_notebook.jobs.clocks import clocks
-from ddt_notebook.model import Call, RankReport
+from ddt_notebook.model import Call, Cell, Observation, RankError, RankReport, Snapshot
+from ddt_notebook.model.checkpoints import CheckpointUse, RankCheckpoints
 from ddt_notebook.model.clock import Clock, on_one_clock
+from ddt_notebook.model.memory import RankMemory
+from ddt_notebook.model.observation import add_observations
+from ddt_notebook.model.timeline import RankTimeline
 
 HOSTS = {0: "a", 1: "a", 2: "b"}
 WALL_S = {"a": 1000.0, "b": 1700.0}
@@ -93,3 +97,35 @@ def test_one_host_needs_no_alignment() -> None:
     reports = job(((10.0, 12.0), (11.0, 12.0), (12.0, 12.0)))
     assert clocks({0: "a", 1: "a"}, reports[:2], WALL_S) == {"a": Clock()}
     assert on_one_clock(reports[0], Clock()) is reports[0]
+
+
+def test_all_times_of_a_report_are_moved() -> None:
+    made = call(0, 1, 10.0, 12.0)
+    error = RankError(type="E", message="", at_s=13.0)
+    moved = on_one_clock(RankReport(rank=0, calls=(made,), joined=made, error=error), Clock(5.0))
+    assert moved.joined == moved.calls[0]
+    assert (moved.calls[0].entered_s, moved.calls[0].left_s) == (15.0, 17.0)
+    assert moved.error is not None
+    assert moved.error.at_s == 18.0
+
+
+def test_observations_are_moved_as_the_calls_are() -> None:
+    use = CheckpointUse(action="save", path="x", began_s=1.0, ended_s=2.0)
+    seen = {
+        rank: Observation(
+            rank=rank,
+            checkpoints=RankCheckpoints(rank=rank, uses=(use,)),
+            memory=RankMemory(rank=rank, started_s=1.0, at_ms=(0, 100)),
+            timeline=RankTimeline(
+                rank=rank, started_s=1.0, ended_s=2.0, traced_until_s=None if rank else 1.5
+            ),
+        )
+        for rank in (0, 1)
+    }
+    ahead = {1: Clock(695.0)}
+    snapshot = add_observations(Snapshot(cell=Cell(number=1, source="")), seen, ahead)
+    used = [one.uses[0] for one in snapshot.checkpoints]
+    assert [(one.began_s, one.ended_s) for one in used] == [(1.0, 2.0), (696.0, 697.0)]
+    assert [one.started_s for one in snapshot.memory] == [1.0, 696.0]
+    times = [(one.started_s, one.ended_s, one.traced_until_s) for one in snapshot.timeline]
+    assert times == [(1.0, 2.0, 1.5), (696.0, 697.0, None)]

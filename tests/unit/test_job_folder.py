@@ -77,6 +77,21 @@ def test_processes_of_a_job_before_do_not_count(tmp_path: Path) -> None:
     assert recorder_folder.processes(tmp_path) == 0
 
 
+@pytest.mark.parametrize("other", ["elsewhere", ""])
+def test_a_snapshot_names_hosts_if_there_are_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    """The ranks are observed with their hosts, since two hosts may have one process id."""
+    monkeypatch.setattr(recorded_job, "_OTHERS_ANSWER_S", 0.1)
+    here = socket.gethostname()
+    rank(tmp_path, 0, here)
+    rank(tmp_path, 1, other or here, pid=1)
+    job = RecordedJob.load(tmp_path)
+    assert [report.host for report in job.state().reports] == [here, other or here]
+    assert job.snapshot().hosts == ({0: here, 1: other} if other else {})
+    job.close()
+
+
 def test_a_rank_of_another_host_counts_as_running_while_one_runs_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -168,3 +168,5 @@ def test_a_rank_that_waits_for_the_lock_of_a_file(
     assert stuck([free, waiter, works]) == frozenset()
     asks = replace(waiter, activity=replace(seen, waits_for="busy lock"))  # it may give up
     assert stuck([holder, asks, works]) == frozenset()
+    elsewhere = [replace(one, host=host) for one, host in ((holder, "a"), (waiter, "b"))]
+    assert stuck([*elsewhere, works]) == frozenset()  # another process has that id there

@@ -105,7 +105,7 @@ def test_ranks_of_a_hung_job_are_compared_as_they_stand() -> None:
     seen, found = asked(*ranks, stands=True)
     assert (found.step, found.stood) == (10, True)
     assert [rank.read_at for rank in ranks] == [[10], [10]]
-    snapshot = add_observations(Snapshot(cell=Cell(number=1, source="")), seen)
+    snapshot = add_observations(Snapshot(cell=Cell(number=1, source="")), seen, {})
     assert [flag.kind for flag in ddt.parity(replace(snapshot, running=found)).flags]
 
 

@@ -1,4 +1,7 @@
-"""Rules about ranks that use one file at the same time, and about its content."""
+"""Rules about ranks that use one file at the same time, and about its content.
+
+On two hosts, one path may name two files, so only ranks of one host are compared.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ def written_together(context: Context) -> Iterator[Finding]:
         reported: set[str] = set()
         for round_ in range(max(map(len, saves.values()))):
             nth = {r: uses[round_] for r, uses in saves.items() if len(uses) > round_}
-            together = _unordered(nth, order)
+            together = _unordered(context, nth, order)
             line = frozenset(context.label(use.where) for use in together.values())
             if len(together) < 2 or line & reported:
                 continue
@@ -32,13 +35,17 @@ def written_together(context: Context) -> Iterator[Finding]:
             yield _written(context, path, together)
 
 
-def _unordered(uses: dict[int, CheckpointUse], order: Order) -> dict[int, CheckpointUse]:
+def _unordered(
+    context: Context, uses: dict[int, CheckpointUse], order: Order
+) -> dict[int, CheckpointUse]:
     """Return the uses that overlap, or could overlap, with the use of another rank."""
     return {
         rank: use
         for rank, use in uses.items()
         if any(
-            other != rank and _may_meet(order, rank, use, other, theirs)
+            other != rank
+            and context.on_one_host(rank, other)
+            and _may_meet(order, rank, use, other, theirs)
             for other, theirs in uses.items()
         )
     }
@@ -58,9 +65,12 @@ def _may_meet(
 def _written(context: Context, path: str, uses: dict[int, CheckpointUse]) -> Finding:
     first, *_ = uses.values()
     met = any(
-        a is not b and a.began_s < b.ended_s and b.began_s < a.ended_s
-        for a in uses.values()
-        for b in uses.values()
+        a is not b
+        and context.on_one_host(rank, other)
+        and a.began_s < b.ended_s
+        and b.began_s < a.ended_s
+        for rank, a in uses.items()
+        for other, b in uses.items()
     )
     return conclude(
         "D.1.6",
@@ -95,6 +105,8 @@ def _early(
         for use in uses:
             resumed = context.label(use.where) in own  # the writer also read it there before
             if rank == writer or not use.done or resumed or use.began_s >= save.ended_s:
+                continue
+            if not context.on_one_host(rank, writer):
                 continue
             if not order.comes_before(rank, use.ended_s, writer, save.began_s):
                 found.setdefault(rank, use)

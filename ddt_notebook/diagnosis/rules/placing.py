@@ -12,19 +12,20 @@ from ddt_notebook.model.placement import RankPlacement
 
 
 def crowded_gpus(context: Context) -> Iterator[Finding]:
-    """Report ranks that train one job's model on the same GPU while another GPU has none.
+    """Report ranks that train one job's model on one GPU while another of their host has none.
 
     With more ranks than GPUs some ranks have to share a GPU, so this is not reported.
     """
-    placements = context.snapshot.placement
-    users: dict[str, list[int]] = defaultdict(list)
-    labels: dict[str, str] = {}
-    for placement in placements:
-        labels |= {one.identity: one.device for one in placement.accelerators}
+    hosts = context.snapshot.hosts
+    users: dict[tuple[str, str], list[int]] = defaultdict(list)
+    labels: dict[str, dict[str, str]] = defaultdict(dict)  # of each host: its devices by identity
+    for placement in context.snapshot.placement:
+        host = hosts.get(placement.rank, "")
+        labels[host] |= {one.identity: one.device for one in placement.accelerators}
         for identity in _trained_on(context, placement):
-            users[identity].append(placement.rank)
-    idle = [label for identity, label in labels.items() if not users[identity]]
-    for identity, ranks in sorted(users.items()):
+            users[host, identity].append(placement.rank)
+    for (host, identity), ranks in sorted(users.items()):
+        idle = [label for gpu, label in labels[host].items() if (host, gpu) not in users]
         if len(ranks) < 2 or not idle:
             continue
         yield conclude(
@@ -32,7 +33,7 @@ def crowded_gpus(context: Context) -> Iterator[Finding]:
             "ranks-share-a-gpu",
             cause="all-ranks-on-one-gpu",
             ranks=ranks,
-            values={"device": labels[identity], "idle": idle},
+            values={"device": labels[host][identity], "idle": idle},
             places={rank: _forward(context, rank) for rank in ranks},
             facts=[Fact(kind="parameters-there", ranks=tuple(ranks))],
             confidence="likely",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ddt_notebook.diagnosis import diagnose
@@ -146,3 +148,34 @@ def test_a_loaded_state_of_which_no_parameter_was_used():
     finding = only(diagnose(snapshot(rank(0), rank(1), checkpoints=checkpoints)))
     assert (finding.symptom, finding.cause, finding.ranks) == ("D.1.6", "nothing-loaded", [0, 1])
     assert facts(finding)["keys-differ"].values == {"unexpected": "module.a", "missing": "a"}
+
+
+def on_hosts(*hosts: str, of):
+    ranks = tuple(replace(one, host=host) for one, host in zip(of.ranks, hosts, strict=True))
+    return replace(of, ranks=ranks)
+
+
+def test_the_same_path_on_two_hosts_may_be_two_files():
+    writes = scene(*[[save(1.0, 2.0)] for _ in range(2)])
+    assert not diagnose(writes).ok
+    assert diagnose(on_hosts("a", "b", of=writes)).ok
+    read = scene([save(1.0, 2.0), load(2.1, 2.2)], [load(1.2, 1.3)])
+    assert not diagnose(read).ok
+    assert diagnose(on_hosts("a", "b", of=read)).ok
+    local = scene([save(1.0, 2.0)], [], [save(1.0, 2.0)], [])  # where local_rank == 0
+    assert diagnose(on_hosts("a", "a", "b", "b", of=local)).ok
+
+
+def test_ranks_of_each_host_that_write_one_file_are_one_finding():
+    every = on_hosts("a", "a", "b", "b", of=scene(*[[save(1.0, 2.0)] for _ in range(4)]))
+    finding = only(diagnose(every))
+    assert (finding.kind, finding.ranks) == ("written-at-the-same-time", [0, 1, 2, 3])
+
+
+def test_a_missing_file_is_not_explained_by_a_save_on_another_host():
+    error = RankError(type="FileNotFoundError", message=f"[Errno 2] No such file: '{PATH}'")
+    failed = RankCheckpoints(rank=1, uses=(load(1.0, 1.1, done=False),))
+    saved = RankCheckpoints(rank=0, uses=(save(2.0, 2.5),))
+    seen = snapshot(rank(0), raised(1, error=error), outcome="failed", checkpoints=(saved, failed))
+    assert "written-later" in facts(only(diagnose(seen)))
+    assert "written-later" not in facts(only(diagnose(on_hosts("a", "b", of=seen))))

@@ -27,8 +27,10 @@ def placement(number: int, devices: str, gpus: int = 2, **fields) -> RankPlaceme
     return RankPlacement(rank=number, objects=(model,), accelerators=tuple(visible))
 
 
-def scene(*placements: RankPlacement):
-    return snapshot(*[rank(p.rank) for p in placements], placement=placements)
+def scene(*placements: RankPlacement, hosts: str = ""):
+    named = dict(enumerate(hosts.split()))
+    ranks = [rank(p.rank, host=named.get(p.rank, "")) for p in placements]
+    return snapshot(*ranks, placement=placements)
 
 
 def test_all_ranks_on_the_first_gpu_are_reported():
@@ -52,6 +54,16 @@ def test_all_ranks_on_the_first_gpu_are_reported():
 )
 def test_legal_placements_are_silent(placements: list[RankPlacement]):
     assert diagnose(scene(*placements)).findings == []
+
+
+def test_gpus_of_different_hosts_have_the_same_numbers():
+    each = [placement(r, f"cuda:{r % 2}") for r in range(4)]
+    assert not diagnose(scene(*each, hosts="a a b b")).findings
+    one_each = [placement(r, "cuda:0") for r in range(2)]  # another job has the second ones
+    assert not diagnose(scene(*one_each, hosts="a b")).findings
+    crowded = [placement(r, "cuda:0" if r > 1 else f"cuda:{r}") for r in range(4)]
+    (finding,) = diagnose(scene(*crowded, hosts="a a b b")).findings
+    assert (finding.ranks, finding.values["idle"]) == ([2, 3], ("cuda:1",))
 
 
 def loaded(number: int, *devices: str) -> RankCheckpoints:

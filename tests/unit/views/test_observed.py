@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 
 import ddt_notebook as ddt
-from ddt_notebook.model import Cell, Snapshot
+from ddt_notebook.model import Cell, RankReport, Snapshot
 from ddt_notebook.model.parity import ParityItem, RankParity, ValueDifference
 from ddt_notebook.model.partition import (
     Epoch,
@@ -189,12 +189,15 @@ def test_ranks_that_differ_only_in_their_gpu_share_a_row() -> None:
     )
 
 
-def placed(*objects: PlacedObject, ranks: int = 2, accelerators: int = 0) -> list[str]:
+def placed(
+    *objects: PlacedObject, ranks: int = 2, accelerators: int = 0, hosts: Sequence[str] = ()
+) -> list[str]:
     gpus = tuple(Accelerator(device=f"cuda:{at}", identity=str(at)) for at in range(accelerators))
     seen = tuple(
         RankPlacement(rank=rank, objects=objects, accelerators=gpus) for rank in range(ranks)
     )
-    view = ddt.placement(Snapshot(cell=Cell(number=1, source=""), placement=seen))
+    reports = tuple(RankReport(rank=rank, host=host) for rank, host in enumerate(hosts))
+    view = ddt.placement(Snapshot(cell=Cell(number=1, source=""), ranks=reports, placement=seen))
     return [f"{flag.kind}: {flag.text}" for flag in view.flags]
 
 
@@ -211,6 +214,9 @@ def test_flags_of_placement() -> None:
         "warning: ranks 0 and 1 share one GPU (cuda:0): give each rank its own"
     )
     assert idle == "hint: cuda:1 is there, but no rank uses it"
+    assert placed(whole, ranks=2, accelerators=2, hosts=("a", "b")) == [
+        "hint: cuda:1 on a, cuda:1 on b are there, but no rank uses them"
+    ]
     alone = model(tensor("a.weight"), wrapper="", stepped_alone=True)
     (text,) = placed(alone)
     assert text.startswith("warning: model is trained but not wrapped in DDP or FSDP: each rank")

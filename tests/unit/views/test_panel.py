@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 from ddt_notebook.views import panel
 from ddt_notebook.views.live_ranks import LiveView, RankLine
+from ddt_notebook.widgets import lab
 
 
 @dataclass
@@ -64,3 +67,11 @@ def test_what_is_not_known_is_not_shown() -> None:
     for resources in ({}, {0: Resources("")}, {0: Resources("", cap_bytes=400_000_000)}):
         (row,) = rows([line], resources)
         assert (row["device"], row["share"], row["allocated"]) == ("", None, "")
+
+
+def test_a_rank_on_another_host_lives_as_long_as_that_host_says() -> None:
+    processes = [SimpleNamespace(pid=2**22 + 1, exists=one) for one in (True, True)]
+    handles = [SimpleNamespace(process=one) for one in processes]
+    pids = [one.pid for one in processes]
+    session: Any = SimpleNamespace(resting=False, pids=pids, pool=SimpleNamespace(handles=handles))
+    assert lab._at_prompt(session) == panel.at_prompt([True, True])
