@@ -327,6 +327,22 @@ def test_the_doctor_names_a_loopback_name_and_a_cut_connection(
     assert session.run("dist.barrier()").ok
 
 
+def test_the_doctor_names_a_way_that_loses_packets_of_full_size(
+    session: ddt.Session, network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_comparison, "STEP_LIMIT_S", 1.0)
+    for host in network.hosts:  # else a packet is not cut on a network without a cable
+        _ip("-n", host, "link", "set", "eth0", "gso_max_segs", "1")
+    _ip("link", "set", network.cables[1], "mtu", "1480")
+    try:
+        found = _troubles(ddt.doctor())
+    finally:
+        _ip("link", "set", network.cables[1], "mtu", "1500")
+    assert found["node1 → node2"] == f"stalled at {network.prefix}.2"
+    assert found["node2 → node1"] == f"stalled at {network.prefix}.1"
+    assert session.run("dist.barrier()").ok
+
+
 class _KillsAtOutput(SilentListener):
     """Kills a process when a rank prints."""
 
