@@ -246,8 +246,8 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         "the gradients of each rank's own batch"
     ),
     "gradients-swapped": (
-        "{ranks} reduced gradients of one shape in another order: before step {step} of "
-        "{optimizer}, the sums are at different parameters"
+        "{ranks} reduce gradients of one shape in different orders, so one sum reaches different "
+        "parameters before step {step} of {optimizer}"
     ),
     "clipped-while-scaled": (
         "{ranks} {clips|clip} the gradients of {optimizer} while they are multiplied by the factor "

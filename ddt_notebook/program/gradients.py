@@ -23,6 +23,9 @@ from .nodes import (
 from .program import Program
 
 _WITHOUT_GRADIENTS = frozenset({"no_grad", "inference_mode"})
+_CLIPS = frozenset({"clip_grad_norm_", "clip_grad_value_"})
+#: The names of the limits of these functions.
+_LIMITS = frozenset({"max_norm", "clip_value"})
 #: Names that turn a tensor into a number, or detach it from its graph.
 _DETACHED = frozenset({"item", "detach", "tolist", "numpy", "float", "int", "no_grad", "data"})
 
@@ -198,18 +201,16 @@ def decides_passes(program: Program, backward: Position, step: Position) -> Plac
 def loss_divided_by_world(program: Program, where: Position) -> Place | None:
     """The line that divides a loss by the number of ranks, of which ``where`` runs ``backward``.
 
-    The line itself, an assignment to the loss in the same function, or the ``return`` of a function
-    of the program that computes the loss.
+    The line itself, an assignment to the loss before it in the same function, or the ``return`` of
+    a function of the program that computes the loss.
     """
     statement = program.statement_at(where)
     calls = [call for call in program.calls_at(where) if called_name(call) == "backward"]
     if statement is None or not calls or not isinstance(calls[0].func, ast.Attribute):
         return None
     loss = calls[0].func.value
-    block, function = program.following(statement)
-    scope = ast.walk(function) if function is not None else (n for b in block for n in b)
     found: list[ast.AST] = [loss]
-    for node in scope:
+    for node in _before(program, statement):
         match node:
             case ast.Assign(targets=targets, value=value):
                 found += [value] if key(loss) in map(key, targets) else []
@@ -221,14 +222,83 @@ def loss_divided_by_world(program: Program, where: Position) -> Place | None:
         found += [n.value for n in returns if isinstance(n, ast.Return) and n.value is not None]
     for one in found:
         for node in ast.walk(one):
-            match node:
-                case (
-                    ast.AugAssign(op=ast.Div(), value=divisor)
-                    | ast.BinOp(op=ast.Div(), right=divisor)
-                    | ast.Call(func=ast.Attribute(attr="div" | "div_"), args=[divisor])
-                ) if _is_world_size(program, divisor):
-                    return program.place(node, "changes")
+            if isinstance(node, (ast.stmt, ast.expr)) and _divides_by_world(program, node):
+                return program.place(node, "changes")
     return None
+
+
+def _before(program: Program, statement: ast.stmt) -> Iterator[ast.AST]:
+    """What stands before a statement in its function; at the top level, in the document."""
+    for block in program.blocks(statement):
+        for earlier in block.before:
+            yield from _in_scope(earlier)
+
+
+def _in_scope(node: ast.AST) -> Iterator[ast.AST]:
+    """A node and what is in it, without the functions and classes that it defines."""
+    if not isinstance(node, (FunctionNode, ast.ClassDef)):
+        yield node
+        for child in ast.iter_child_nodes(node):
+            yield from _in_scope(child)
+
+
+def divides_by_world(program: Program, where: Position) -> bool:
+    """Whether the scope of a line, or a function that it calls, divides by the number of ranks."""
+    tree = program.tree_at(where)
+    if tree is None:
+        return False
+    scope = tree.function_at(where.line) or tree.module
+    nodes = [node for child in ast.iter_child_nodes(scope) for node in _in_scope(child)]
+    seen: set[str] = set()
+    for node in nodes:  # grows by the functions that are called
+        name = called_name(node) if isinstance(node, ast.Call) else ""
+        if name in program.functions and name not in seen:
+            seen.add(name)
+            nodes += [inner for function in program.functions[name] for inner in ast.walk(function)]
+    return any(_divides_by_world(program, node) for node in nodes)
+
+
+def _divides_by_world(program: Program, node: ast.AST) -> bool:
+    match node:
+        case (
+            ast.AugAssign(op=ast.Div(), value=divisor)
+            | ast.BinOp(op=ast.Div(), right=divisor)
+            | ast.Call(func=ast.Attribute(attr="div" | "div_"), args=[divisor])
+        ):
+            return _is_world_size(program, divisor)
+    return False
+
+
+def clips_at_scaled_limit(program: Program, where: Position) -> bool:
+    """Whether the limit of the clipping at a line may come from the factor of a gradient scaler.
+
+    That is certain if the limit is computed from ``get_scale()``. It is possible if the program
+    calls that, and the origin of the limit is not known.
+    """
+    if not program.calls("get_scale"):
+        return False
+    calls = [call for call in program.calls_at(where) if called_name(call) in _CLIPS]
+    limits = [
+        limit
+        for call in calls
+        for limit in (*call.args[1:2], *(k.value for k in call.keywords if k.arg in _LIMITS))
+    ]
+    return not limits or any(_may_be_scaled(program, limit, 3) for limit in limits)
+
+
+def _may_be_scaled(program: Program, limit: ast.expr, depth: int) -> bool:
+    called = {called_name(call) for call in calls_in(limit)}
+    if "get_scale" in called or called & program.functions.keys() or not depth:
+        return True
+    values: dict[str, list[ast.expr]] = {name: [] for name in _outermost_keys(limit) - called}
+    for targets, value in _bound(program.nodes):
+        for target in targets:
+            for name in _outermost_keys(target) & values.keys():
+                values[name].append(value)
+    return any(
+        not bound or any(_may_be_scaled(program, value, depth - 1) for value in bound)
+        for bound in values.values()
+    )
 
 
 def _is_world_size(program: Program, node: ast.expr) -> bool:

@@ -291,21 +291,36 @@ def slices_by_rank(program: Program) -> bool:
 
 
 def shares_in_class(program: Program, names: Container[str]) -> Iterator[Place]:
-    """The assignments in classes of these names that compute with the rank.
+    """The assignments in classes of these names that choose the rank's share by its number.
 
-    In a data set, they choose the rank's share. A name or an attribute that only keeps the rank is
-    no computation.
+    They cut a part out or compare indices with the rank. A seed or a file's name of the rank is no
+    share.
     """
     for node in program.nodes:
         if not isinstance(node, ast.ClassDef) or node.name not in names:
             continue
         for inner in ast.walk(node):
-            if isinstance(inner, ast.Assign):
-                value = inner.value
-                parts = value.args if isinstance(value, ast.Call) else [value]
-                computed = [one for one in parts if not isinstance(one, (ast.Name, ast.Attribute))]
-                if any(map(program.conditions.reads_rank, computed)):
-                    yield program.place(inner)
+            if isinstance(inner, ast.Assign) and any(
+                _divides(part) and program.conditions.reads_rank(part)
+                for part in ast.walk(inner.value)
+            ):
+                yield program.place(inner)
+
+
+def _divides(node: ast.AST) -> bool:
+    """Whether a node can choose some of many indices or samples."""
+    match node:
+        case ast.BinOp(op=ast.Mod(), left=left):
+            return not isinstance(left, (ast.Constant, ast.JoinedStr))  # a text, formatted
+        case ast.Compare(left=left, comparators=right):
+            return not any(isinstance(one, ast.Constant) for one in (left, *right))
+        case ast.Subscript(value=value):
+            return is_call(value, *_CUTS)
+        case ast.Call():
+            return called_name(node) in {"range", *_SLICES}
+    return isinstance(node, ast.Slice) or (
+        isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)
+    )
 
 
 def leaves_part_out(program: Program) -> bool:

@@ -13,6 +13,7 @@ from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Call, Fact, Finding, Position
 from ddt_notebook.model.partition import LoaderPartition, division
 from ddt_notebook.model.shown import Accumulated, RankShown, ShownNumber
+from ddt_notebook.program.gradients import divides_by_world
 from ddt_notebook.program.iterations import comes_to
 
 from .loaders import loops, samples, used_loaders
@@ -151,7 +152,10 @@ def _uneven_means(context: Context) -> Iterator[Finding]:
     sums = list(_sums_of_all(by_rank))
     trues = [true for parts in sums for true in _true_means(parts)]
     for parts in sums:
-        for mean in _means(parts, by_rank, divided=_divided(context, parts)):
+        apart = _divided(context, parts)
+        loop = next(iter(parts.values())).loop
+        added = apart and not divides_by_world(context.program, loop)
+        for mean in _means(parts, by_rank, divided=apart, added=added):
             shown = {
                 rank: number
                 for rank, one in by_rank.items()
@@ -187,9 +191,21 @@ def _true_means(parts: Mapping[int, Accumulated]) -> tuple[float, float]:
 
 
 def _means(
-    parts: Mapping[int, Accumulated], by_rank: Mapping[int, RankShown], *, divided: bool
+    parts: Mapping[int, Accumulated],
+    by_rank: Mapping[int, RankShown],
+    *,
+    divided: bool,
+    added: bool,
 ) -> Iterator[_Mean]:
-    """What may be shown, after what each rank gave the others."""
+    """What may be shown, after what each rank gave the others.
+
+    Parameters
+    ----------
+    divided
+        Whether each rank evaluated other samples.
+    added
+        Whether also nothing divides by the number of ranks: a sum of means is then no mean.
+    """
     of_sums, of_means = _true_means(parts)
     ranks = len(parts)
     batches = sum(one.batches for one in parts.values())
@@ -208,12 +224,14 @@ def _means(
         yield _Mean(sum(totals.values()) / batches, of_means, "mean-of-uneven-batches")
     if gave(per_batch):
         yield _Mean(sum(per_batch.values()) / ranks, of_means, "mean-of-uneven-batches")
-        yield _Mean(sum(per_batch.values()), of_means, "sum-of-means")
+        if added:
+            yield _Mean(sum(per_batch.values()), of_means, "sum-of-means")
     for what, true in (("total", of_sums), ("weighted", of_means)):
         own = {rank: getattr(one, what) / one.samples for rank, one in parts.items()}
         if gave(own):
             yield _Mean(sum(own.values()) / ranks, true, "mean-of-uneven-ranks")
-            yield _Mean(sum(own.values()), true, "sum-of-means")
+            if added:
+                yield _Mean(sum(own.values()), true, "sum-of-means")
         whole = {rank: getattr(one, what) for rank, one in parts.items()}
         counts = {float(one.samples) for one in parts.values()}
         if not divided or gave({r: float(one.samples) for r, one in parts.items()}):

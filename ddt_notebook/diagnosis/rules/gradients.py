@@ -14,7 +14,7 @@ from ddt_notebook.diagnosis.replicas import Replicas
 from ddt_notebook.model import Fact, Finding, Place
 from ddt_notebook.model.collective import shape_label
 from ddt_notebook.model.training import LossGraph, RankTraining
-from ddt_notebook.program.gradients import loss_divided_by_world
+from ddt_notebook.program.gradients import clips_at_scaled_limit, loss_divided_by_world
 
 from .steps import usual_passes
 
@@ -126,7 +126,7 @@ def swapped(context: Context) -> Iterator[Finding]:
 def clipped_scaled(context: Context) -> Iterator[Finding]:
     """Report gradients that were clipped while they were multiplied by a gradient scaler's factor.
 
-    A program that asks for the factor may clip at a limit that is scaled, too.
+    The limit may be scaled, too; then nothing is wrong.
     """
     found = {
         one.rank: (one, optimizer)
@@ -134,7 +134,10 @@ def clipped_scaled(context: Context) -> Iterator[Finding]:
         for optimizer in one.optimizers
         if optimizer.clipped_scaled
     }
-    if context.snapshot.outcome != "ok" or not found or context.program.calls("get_scale"):
+    if context.snapshot.outcome != "ok" or not found:
+        return
+    limits = {one.clips_at for one, _ in found.values() if one.clips_at is not None}
+    if any(clips_at_scaled_limit(context.program, where) for where in limits):
         return
     optimizer = found[min(found)][1]
     yield conclude(

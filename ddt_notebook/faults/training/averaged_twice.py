@@ -15,7 +15,9 @@ CARD = FaultCard(
     """,
     why="""
         `ReduceOp.AVG` divides the sum itself. Code that was written for the default, a sum, still
-        divides by the number of ranks, and so the value is divided twice.
+        divides by the number of ranks, and so the value is divided twice. DDP averages the
+        gradients as well, so a loss that is divided by the number of ranks before `backward` gives
+        gradients that are too small by that factor.
     """,
     broken="""
         torch.manual_seed(0)

@@ -60,6 +60,8 @@ class OptimizerLog:
         self.changed_before: list[int] = []
         #: Whether the log still searches for writes between steps.
         self._counts = False
+        #: Whether its gradients were unscaled for the next step of the scaler.
+        self.unscaled = False
         #: The next step before which sketches are taken.
         self._sampled_at = 0
         self.twin = ""
@@ -96,8 +98,6 @@ class OptimizerLog:
         self.schedules: dict[int, Schedule] = {}
         self.scaler_skipped = 0
         self.scaler_where: Position | None = None
-        #: Whether its gradients were unscaled for the next step of the scaler.
-        self.unscaled = False
         self.clipped_scaled = 0
 
     def begin(

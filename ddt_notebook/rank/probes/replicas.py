@@ -28,6 +28,8 @@ _MAX_MODULES = 2000
 _MAX_ENTRIES = 64
 _MAX_INPUTS = 4
 _MAX_UNREGISTERED = 20
+#: Inputs that hold no data.
+_NO_DATA = (int, float, complex, str, type(None), torch.dtype, torch.device)
 #: 32 watched parameters of this size are as much as `Watched` keeps.
 _SMALL_BYTES = 1 << 15
 
@@ -133,7 +135,10 @@ class ReplicaLog:
 
     def _look_at_inputs(self, inputs: tuple[Any, ...]) -> None:
         tensors = on_cpu(inputs)
-        self.first_inputs += [joint_content(tensors)] if tensors else []
+        # what is left out may be what differs; a single number may be that of the step
+        whole = len(tensors) == sum(not isinstance(one, _NO_DATA) for one in inputs)
+        data = [tensor for tensor in tensors if tensor.numel() > 1] if whole else []
+        self.first_inputs += [joint_content(data)] if data else []
         self._fresh = len(self.first_inputs) < _MAX_INPUTS
 
     def look_at_gradients(self) -> None:

@@ -36,7 +36,20 @@ def install() -> None:
                     setattr(value, name, _counted(getattr(value, name), name == "step"))
     scaler = torch.amp.GradScaler
     scaler.step = _scaled(scaler.step)  # type: ignore[method-assign]
-    scaler.unscale_ = _unscaled(scaler.unscale_)  # type: ignore[method-assign]
+    for kind in (scaler, *scaler.__subclasses__()):
+        _record_unscale(kind)
+    scaler.__init_subclass__ = classmethod(_made_scaler)  # type: ignore[assignment]
+
+
+def _made_scaler(kind: type, /, **named: Any) -> None:
+    super(torch.amp.GradScaler, kind).__init_subclass__(**named)
+    _record_unscale(kind)
+
+
+def _record_unscale(kind: Any) -> None:
+    """Record a class of scalers; that of FSDP has an ``unscale_`` of its own."""
+    if "unscale_" in vars(kind):
+        kind.unscale_ = _unscaled(kind.unscale_)
 
 
 def _counted(original: Any, steps: bool) -> Any:
@@ -78,10 +91,8 @@ def _scaled(original: Any) -> Any:
         __tracebackhide__ = True
         log = training.RECORD.log_beside(optimizer) if self.is_enabled() else None
         before = _steps(log)
-        if training.RECORD.clipped_since_step:
-            training.RECORD.clipped_since_step = False
-            if log is not None and not log.unscaled:
-                log.clipped_scaled += 1
+        if log is not None and training.RECORD.take_clipped(optimizer) and not log.unscaled:
+            log.clipped_scaled += 1
         result = original(self, optimizer, *args, **kwargs)  # it may unscale them itself
         if log is not None:
             log.unscaled = False

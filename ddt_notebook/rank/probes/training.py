@@ -11,8 +11,9 @@ import sys
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from math import isfinite
+from math import isfinite, isinf
 from threading import get_ident
+from types import GeneratorType
 from typing import Any
 
 import torch
@@ -41,6 +42,7 @@ from .replicas import ReplicaLog, built
 _MAX_ELEMENTS = 50_000_000
 _MAX_LOGS = 16
 _MAX_LOSSES = 4
+_MAX_CLIPPED = 64
 
 
 class TrainingRecord:
@@ -90,8 +92,8 @@ class TrainingRecord:
         self._loss: LossGraph | None = None
         #: The line of the first call in this run that clips gradients.
         self._first_clip: Position | None = None
-        #: Whether gradients were clipped since a gradient scaler's last step.
-        self.clipped_since_step = False
+        #: Of each call that clipped gradients, one parameter, until an optimizer steps it.
+        self._clipped: list[weakref.ref[torch.Tensor]] = []
         self._graphs = KeptGraphs()
         self._by_hand = HandUpdates()
         #: Optimizers before whose next step gradients are examined.
@@ -110,7 +112,7 @@ class TrainingRecord:
         self._stepping = self._stepping_log = self.compiled = None
         self._not_finite, self._last_is_finite = None, True
         self._first_backward = self._loss = self._first_clip = None
-        self.clipped_since_step = False
+        self._clipped = []
         self._losses = []
         self._graphs = KeptGraphs()
         self._by_hand = HandUpdates()
@@ -326,12 +328,14 @@ class TrainingRecord:
         except Exception as error:  # noqa: BLE001
             self._end(error)
 
-    def clipped(self, *_: object, **__: object) -> None:
-        """Called when gradients have been clipped."""
+    def clipped(self, parameters: list[torch.Tensor]) -> None:
+        """Called when the gradients of some parameters have been clipped."""
         if get_ident() != self._thread:
             return
         try:
-            self.clipped_since_step = True
+            one = next((one for one in parameters if one.grad is not None), None)
+            if one is not None and len(self._clipped) < _MAX_CLIPPED:
+                self._clipped.append(weakref.ref(one))
             if self._first_clip is None:
                 self._first_clip = user_line(sys._getframe())
             log = self._last_passed
@@ -341,6 +345,13 @@ class TrainingRecord:
                 optimizer.after_clip()
         except Exception as error:  # noqa: BLE001
             self._end(error)
+
+    def take_clipped(self, optimizer: Optimizer) -> bool:
+        """Whether gradients of an optimizer were clipped since this was last asked for it."""
+        left = [ref for ref in self._clipped if not _owns(optimizer, ref())]
+        taken = len(left) < len(self._clipped)
+        self._clipped = left
+        return taken
 
     def _first_not_finite(self, value: object) -> NotFinite:
         last = self._passed[-1] if self._passed else None
@@ -376,6 +387,8 @@ class TrainingRecord:
             return
         try:
             self._stepping = None
+            if self._clipped:
+                self.take_clipped(optimizer)
             log = self._stepping_log
             if log is not None:
                 if log.after_step(optimizer):
@@ -530,8 +543,7 @@ def install() -> None:
     DistributedDataParallel.forward = forward
     torch.Tensor.backward = backward
     for name in ("clip_grad_norm_", "clip_grad_value_"):
-        _around(clip_grad, name, RECORD.clips, RECORD.clipped)
-        setattr(torch.nn.utils, name, getattr(clip_grad, name))
+        _record_clipping(name)
     register_optimizer_step_pre_hook(RECORD.before_step)
     register_optimizer_step_post_hook(RECORD.after_step)
 
@@ -548,19 +560,35 @@ def _compiled_pass(model: DistributedDataParallel) -> Callable[[Any, Any, Any], 
     return record
 
 
-def _around(owner: Any, name: str, before: Callable[[], None], record: Callable[..., None]) -> None:
-    """Make a function of a class or a module call ``before`` first and ``record`` at its end."""
-    _then(owner, name, record)
-    original = getattr(owner, name)
+def _record_clipping(name: str) -> None:
+    """Record the calls of a function that clips gradients."""
+    original = getattr(clip_grad, name)
 
     @functools.wraps(original)
-    def function(*args: Any, **kwargs: Any) -> Any:
+    def clip(parameters: Any, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        if not torch.compiler.is_dynamo_compiling():
-            before()
-        return original(*args, **kwargs)
+        limit = args[0] if args else kwargs.get("max_norm", kwargs.get("clip_value"))
+        # with an infinite limit, the call only measures the norm
+        if torch.compiler.is_dynamo_compiling() or (isinstance(limit, float) and isinf(limit)):
+            return original(parameters, *args, **kwargs)
+        if isinstance(parameters, torch.Tensor):
+            given = [parameters]
+        else:
+            given = list(parameters)
+            # the function warns of a generator without parameters
+            is_generator = isinstance(parameters, GeneratorType)
+            parameters = (one for one in given) if is_generator else given
+        RECORD.clips()
+        result = original(parameters, *args, **kwargs)
+        RECORD.clipped(given)
+        return result
 
-    setattr(owner, name, function)
+    setattr(clip_grad, name, clip)
+    setattr(torch.nn.utils, name, clip)
+
+
+def _owns(optimizer: Optimizer, parameter: torch.Tensor | None) -> bool:
+    return any(one is parameter for group in optimizer.param_groups for one in group["params"])
 
 
 def _then(owner: Any, name: str, record: Callable[..., None]) -> None:

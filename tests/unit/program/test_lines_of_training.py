@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from ddt_notebook.model import Place, Position
 from ddt_notebook.program.gradients import (
+    clips_at_scaled_limit,
     decides_passes,
+    divides_by_world,
     inputs_from,
     loss_divided_by_world,
     sets_rate,
@@ -43,6 +45,49 @@ class Trainer:
                 self.opt.step()
 """
 
+DIVIDED = """\
+loss = model(x).mean() / 2
+loss.backward()
+loss = loss.detach()
+loss /= world_size
+for x in data:
+    loss = model(x).mean() / world_size
+    loss.backward()
+def fit():
+    for x in data:
+        loss = model(x).mean() / 2
+        loss.backward()
+        loss = shared(loss)
+def shared(loss):
+    dist.all_reduce(loss)
+    return loss / world_size
+"""
+CLIPPED = """\
+def fit(limit):
+    print(scaler.get_scale())
+    clip_grad_norm_(parameters, 5.0)
+    clip_grad_norm_(parameters, max_norm=NORM)
+    clip_grad_norm_(parameters, 5.0 * scaler.get_scale())
+    clip_grad_value_(parameters, scaled)
+    clip_grad_norm_(parameters, limit)
+    clip(parameters)
+NORM = 5.0
+factor = scaler.get_scale()
+scaled = 5.0 * factor
+"""
+SHARES = """\
+class Share:
+    def __init__(self, x, rank, world):
+        self.generator = torch.Generator().manual_seed(1000 + rank)
+        self.log = open("rank-%d.txt" % rank)
+        self.shows = rank == 0
+        begin = rank * 8
+        self.cut = x[begin:begin + 8]
+        self.every = [one for at, one in enumerate(x) if at % world == rank]
+        self.at = range(rank, len(x), world)
+        self.node = x.chunk(world)[rank]
+"""
+
 
 def _at(line: int, function: str) -> Position:
     return Position(file="cell[1]", line=line, function=function)
@@ -63,3 +108,26 @@ def test_lines_to_which_a_fault_of_training_leads() -> None:
     assert _line(loss_divided_by_world(program, _at(17, "run"))) == 16
     assert _line(loss_divided_by_world(program, _at(24, "other"))) is None
     assert [one.line for one in shares_in_class(program, {"Share"})] == [4]
+
+
+def test_only_a_division_before_backward_divides_its_loss() -> None:
+    program = Program([Document("cell[1]", DIVIDED)], 2)
+    top = "<module>"
+    assert _line(loss_divided_by_world(program, _at(2, top))) is None
+    assert _line(loss_divided_by_world(program, _at(7, top))) == 6
+    assert _line(loss_divided_by_world(program, _at(11, "fit"))) is None
+    assert divides_by_world(program, _at(9, "fit"))
+    assert not divides_by_world(Program([Document("cell[1]", SHARES)], 2), _at(8, "__init__"))
+
+
+def test_a_limit_of_clipping_that_comes_from_the_scaler() -> None:
+    program = Program([Document("cell[1]", CLIPPED)], 2)
+    scaled = [line for line in range(3, 9) if clips_at_scaled_limit(program, _at(line, "fit"))]
+    assert scaled == [5, 6, 7, 8]  # nothing is known of the last two
+    without = Program([Document("cell[1]", CLIPPED.replace("get_scale", "get"))], 2)
+    assert not clips_at_scaled_limit(without, _at(8, "fit"))
+
+
+def test_a_share_is_cut_out_or_counted_out() -> None:
+    program = Program([Document("cell[1]", SHARES)], 2)
+    assert [one.line for one in shares_in_class(program, {"Share"})] == [7, 8, 9, 10]

@@ -7,12 +7,14 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 import torch
 from torch.distributed.algorithms.join import Join
 
 import ddt_notebook
+from ddt_notebook.rank.probes.replicas import ReplicaLog
 from ddt_notebook.rank.probes.training import TrainingRecord
 
 _OURS = str(Path(ddt_notebook.__file__).parent)
@@ -189,3 +191,50 @@ def test_a_time_limit_of_the_user_that_passes_in_the_recorder_goes_through() -> 
     _step(record, model, optimizer)
     (found,) = record.observed(0, {"optimizer": optimizer}).optimizers
     assert found.steps == 1
+
+
+class _Wrapper(torch.nn.Module):
+    """What the recorder of passes reads of a DDP model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.module = torch.nn.Linear(4, 2)
+        self.require_backward_grad_sync = True
+
+
+def test_inputs_of_which_a_part_is_not_read_are_not_compared() -> None:
+    model: Any = _Wrapper()
+    log = ReplicaLog(model)
+    images, step = torch.ones(3, 4), torch.tensor(7)
+    left_out: list[tuple[Any, ...]] = [
+        (step,),
+        (images.to("meta"), images),
+        ([images], images),
+        ({}, step),
+        (5,),
+    ]
+    for inputs in left_out:
+        log.passes(model, inputs)
+    assert log.first_inputs == []
+    log.passes(model, (images, step, 0.5, None))
+    log.passes(model, (images, step + 1))
+    first, second = log.first_inputs
+    assert first == second
+
+
+def test_clipping_belongs_to_the_optimizer_that_steps_the_parameters() -> None:
+    record, model, optimizer = _trained()
+    other = torch.nn.Linear(4, 2)
+    second = torch.optim.SGD(other.parameters(), lr=0.1)
+    other(torch.ones(3, 4)).sum().backward()
+    for steps_by_itself in (False, True):
+        record.clipped(list(other.parameters()))
+        assert not record.take_clipped(optimizer)
+        if steps_by_itself:
+            record.before_step(second)
+            record.after_step(second)
+        assert record.take_clipped(second) is not steps_by_itself
+    _step(record, model, optimizer)
+    record.clipped(list(model.parameters()))
+    assert record.take_clipped(optimizer)
+    assert not record.take_clipped(optimizer)
