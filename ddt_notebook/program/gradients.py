@@ -269,18 +269,17 @@ def _divides_by_world(program: Program, node: ast.AST) -> bool:
     return False
 
 
-def clips_at_scaled_limit(program: Program, where: Position) -> bool:
-    """Whether the limit of the clipping at a line may come from the factor of a gradient scaler.
+def clips_at_scaled_limit(program: Program) -> bool:
+    """Whether the limit of a clipping may come from the factor of a gradient scaler.
 
     That is certain if the limit is computed from ``get_scale()``. It is possible if the program
     calls that, and the origin of the limit is not known.
     """
     if not program.calls("get_scale"):
         return False
-    calls = [call for call in program.calls_at(where) if called_name(call) in _CLIPS]
     limits = [
         limit
-        for call in calls
+        for call in program.calls(*_CLIPS)
         for limit in (*call.args[1:2], *(k.value for k in call.keywords if k.arg in _LIMITS))
     ]
     return not limits or any(_may_be_scaled(program, limit, 3) for limit in limits)

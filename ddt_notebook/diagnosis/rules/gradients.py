@@ -134,10 +134,7 @@ def clipped_scaled(context: Context) -> Iterator[Finding]:
         for optimizer in one.optimizers
         if optimizer.clipped_scaled
     }
-    if context.snapshot.outcome != "ok" or not found:
-        return
-    limits = {one.clips_at for one, _ in found.values() if one.clips_at is not None}
-    if any(clips_at_scaled_limit(context.program, where) for where in limits):
+    if context.snapshot.outcome != "ok" or not found or clips_at_scaled_limit(context.program):
         return
     optimizer = found[min(found)][1]
     yield conclude(

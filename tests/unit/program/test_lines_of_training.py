@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ddt_notebook.model import Place, Position
 from ddt_notebook.program.gradients import (
     clips_at_scaled_limit,
@@ -65,12 +67,7 @@ def shared(loss):
 CLIPPED = """\
 def fit(limit):
     print(scaler.get_scale())
-    clip_grad_norm_(parameters, 5.0)
-    clip_grad_norm_(parameters, max_norm=NORM)
-    clip_grad_norm_(parameters, 5.0 * scaler.get_scale())
-    clip_grad_value_(parameters, scaled)
-    clip_grad_norm_(parameters, limit)
-    clip(parameters)
+    {}
 NORM = 5.0
 factor = scaler.get_scale()
 scaled = 5.0 * factor
@@ -120,12 +117,23 @@ def test_only_a_division_before_backward_divides_its_loss() -> None:
     assert not divides_by_world(Program([Document("cell[1]", SHARES)], 2), _at(8, "__init__"))
 
 
-def test_a_limit_of_clipping_that_comes_from_the_scaler() -> None:
-    program = Program([Document("cell[1]", CLIPPED)], 2)
-    scaled = [line for line in range(3, 9) if clips_at_scaled_limit(program, _at(line, "fit"))]
-    assert scaled == [5, 6, 7, 8]  # nothing is known of the last two
-    without = Program([Document("cell[1]", CLIPPED.replace("get_scale", "get"))], 2)
-    assert not clips_at_scaled_limit(without, _at(8, "fit"))
+@pytest.mark.parametrize(
+    ("call", "scaled"),
+    [
+        ("clip_grad_norm_(parameters, 5.0)", False),
+        ("clip_grad_norm_(parameters, max_norm=NORM)", False),
+        ("clip_grad_norm_(parameters, 5.0 * scaler.get_scale())", True),
+        ("clip_grad_value_(parameters, scaled)", True),
+        # the limit is not known
+        ("clip_grad_norm_(parameters, limit)", True),
+        ("clip(parameters)", True),
+    ],
+)
+def test_a_limit_of_clipping_that_may_come_from_the_scaler(call: str, scaled: bool) -> None:
+    source = CLIPPED.format(call)
+    assert clips_at_scaled_limit(Program([Document("cell[1]", source)], 2)) is scaled
+    without = Program([Document("cell[1]", source.replace("get_scale", "get"))], 2)
+    assert not clips_at_scaled_limit(without)
 
 
 def test_a_share_is_cut_out_or_counted_out() -> None:
