@@ -2,47 +2,126 @@
 
 from __future__ import annotations
 
+import queue
 import sys
 import threading
-from collections.abc import Callable
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from itertools import islice
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType, TracebackType
+from typing import Any
 
 from ...model import RankError
 from ..tracebacks import describe_error
 from .frames import local_variables
 
+#: What `threading` and `queue` wait in.
+_WAITED_FOR = (
+    threading.Condition,
+    threading.Event,
+    threading.Semaphore,
+    threading.Barrier,
+    queue.Queue,
+)
+_WAITING_CODE = (threading.__file__, queue.__file__)
+#: How far objects are followed from the variables of a thread, and how many are looked at.
+_DEPTH, _MOST, _MOST_ITEMS = 3, 5000, 100
+_MOST_THREADS = 16
+
 
 class EndedThreads:
-    """The last exception that has ended a thread in this run."""
+    """The exceptions that have ended threads in this run."""
 
     def __init__(self) -> None:
-        self.error: RankError | None = None
+        self._ended: deque[tuple[RankError, list[weakref.ref[Any]]]] = deque(maxlen=_MOST_THREADS)
 
     def begin_run(self) -> None:
         """Begin a cell."""
-        self.error = None
+        self._ended.clear()
 
     def note(self, args: threading.ExceptHookArgs) -> None:
-        """Note an exception that leaves a thread."""
+        """Note an exception that leaves a thread, and what the thread could have released."""
         if args.exc_value is not None and not issubclass(args.exc_type, SystemExit):
-            self.error = describe_error(args.exc_value, "")
+            known = _known(args.exc_traceback)
+            self._ended.append((describe_error(args.exc_value, ""), known))
 
     def awaited(self) -> RankError | None:
         """What ended the thread for which the main thread waits without a time limit.
 
-        None if another thread of the user or of a library lives: it may end the wait.
+        None if another thread of the user or of a library lives: it may end the wait. None also
+        unless the thread knew the queue or event: what else is to end the wait may still come, as
+        from a thread of C++.
         """
-        if self.error is None or not self._waits():
+        if not self._ended or not (waited := self._waited()):
             return None
         others = (one for one in threading.enumerate() if one is not threading.main_thread())
-        return self.error if all(map(_is_own, others)) else None
+        if not all(map(_is_own, others)):
+            return None
+        for error, known in reversed(self._ended.copy()):
+            if any(one() is what for one in known for what in waited):
+                return error
+        return None
 
-    def _waits(self) -> bool:
-        """Whether Python waits in the main thread, as `queue.Queue.get` does."""
+    def _waited(self) -> list[object]:
+        """What Python waits in on the main thread, as `queue.Queue.get` does."""
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
         if frame is None or frame.f_code.co_filename != threading.__file__:
-            return False
-        return local_variables(frame).get("timeout", 0) in (None, -1)
+            return []
+        if local_variables(frame).get("timeout", 0) not in (None, -1):
+            return []
+        found = []
+        while frame is not None and frame.f_code.co_filename in _WAITING_CODE:
+            found.append(local_variables(frame).get("self"))
+            frame = frame.f_back
+        return [one for one in found if one is not None]
+
+
+def _known(traceback: TracebackType | None) -> list[weakref.ref[Any]]:
+    """What could be waited for among the objects that a thread could reach where it ended."""
+    reached: list[object] = []
+    while traceback is not None:
+        frame = traceback.tb_frame
+        reached += local_variables(frame).values()
+        if frame.f_code.co_filename != threading.__file__:  # which knows every thread
+            reached += _globals(frame.f_code, frame.f_globals)
+        traceback = traceback.tb_next
+    seen: dict[int, object] = {}  # keeps them, so that no two have the same id
+    for _ in range(_DEPTH + 1):
+        new = {id(one): one for one in reached if id(one) not in seen}
+        seen |= islice(new.items(), max(_MOST - len(seen), 0))
+        reached = [one for known in new.values() for one in _within(known)]
+    return [weakref.ref(one) for one in seen.values() if isinstance(one, _WAITED_FOR)]
+
+
+def _within(known: object) -> Iterable[object]:
+    """What an object refers to, without calling code of its class."""
+    kind = type(known)
+    with suppress(Exception):  # another thread may change it
+        if isinstance(known, FunctionType):
+            cells = [cell.cell_contents for cell in known.__closure__ or () if _is_set(cell)]
+            return [*cells, *_globals(known.__code__, known.__globals__)]
+        if isinstance(known, MethodType):
+            return known.__self__, known.__func__
+        if kind is dict:
+            return list(islice(known.values(), _MOST_ITEMS))  # type: ignore[attr-defined]
+        if kind in (list, tuple, set, frozenset, deque):
+            return list(islice(known, _MOST_ITEMS))  # type: ignore[call-overload]
+        if not isinstance(known, type | ModuleType):
+            return list(islice(object.__getattribute__(known, "__dict__").values(), _MOST_ITEMS))
+    return ()
+
+
+def _globals(code: CodeType, namespace: Mapping[str, object]) -> list[object]:
+    return [namespace[name] for name in code.co_names if name in namespace]
+
+
+def _is_set(cell: CellType) -> bool:
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:
+        return False
 
 
 def _is_own(thread: threading.Thread) -> bool:

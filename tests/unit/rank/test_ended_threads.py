@@ -5,6 +5,9 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -14,14 +17,62 @@ from ddt_notebook.rank.probes.ended_threads import EndedThreads
 _TRIES = 200
 
 
+class _Loader:
+    def __init__(self, batches: Any) -> None:
+        self.batches = batches
+
+    def put(self, batch: object) -> None:
+        self.batches.put(batch)
+
+
+def _ends(read: Callable[[], object]) -> threading.ExceptHookArgs:
+    """The exception that ends a thread."""
+    try:
+        read()
+    except ValueError as error:
+        return threading.ExceptHookArgs((ValueError, error, error.__traceback__, None))
+    raise AssertionError
+
+
+def _read_into(batches: object) -> None:
+    raise ValueError("n/a")
+
+
+def _read_through(put: Callable[[object], None]) -> None:
+    raise ValueError("n/a")
+
+
+def _read_alone() -> None:
+    raise ValueError("n/a")
+
+
+_READ: dict[str, Callable[[Any], Callable[[], object]]] = {
+    "its queue": lambda batches: lambda: _read_into(batches),
+    "a method": lambda batches: partial(_read_through, _Loader(batches).put),
+    "a list": lambda batches: partial(_read_into, [batches]),
+    "another queue": lambda batches: partial(_read_into, queue.Queue()),
+    "nothing": lambda batches: _read_alone,
+}
+
+
 @pytest.mark.parametrize(
-    ("limit_s", "reader", "found"), [(None, "", True), (60.0, "", False), (None, "reader", False)]
+    ("limit_s", "reader", "knows", "found"),
+    [
+        (None, "", "its queue", True),
+        (None, "", "a method", True),
+        (None, "", "a list", True),
+        (None, "", "another queue", False),
+        (None, "", "nothing", False),
+        (60.0, "", "its queue", False),
+        (None, "reader", "its queue", False),
+    ],
 )
-def test_a_wait_for_a_dead_thread_can_end_by_a_limit_or_another_thread(
-    limit_s: float | None, reader: str, found: bool
+def test_a_wait_for_a_dead_thread_can_end_by_a_limit_or_by_somebody_else(
+    limit_s: float | None, reader: str, knows: str, found: bool
 ) -> None:
     record, batches = EndedThreads(), queue.Queue[RankError | None]()
-    record.note(threading.ExceptHookArgs((ValueError, ValueError("n/a"), None, None)))
+    record.note(_ends(_READ[knows](batches)))
+    record.note(_ends(_read_alone))
     stops, waits = threading.Event(), threading.Event()
 
     def look() -> None:
@@ -54,6 +105,8 @@ def test_a_wait_for_a_dead_thread_can_end_by_a_limit_or_another_thread(
 
 def test_a_run_begins_without_the_threads_of_the_one_before() -> None:
     record = EndedThreads()
-    record.note(threading.ExceptHookArgs((ValueError, ValueError("n/a"), None, None)))
+    event = threading.Event()
+    record.note(_ends(lambda: _read_into(event)))
+    assert record._ended
     record.begin_run()
-    assert record.error is None
+    assert not record._ended
