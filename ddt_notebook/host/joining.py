@@ -144,9 +144,8 @@ class Joining:
         return SeveralHosts(hub, [(a, each) for a in sorted(agents, key=_by_number)])
 
     def _shown(self, command: str) -> Say:
-        return lambda text: self.say(
-            f"run this once on each of {self.nodes} hosts: {command}\n{text}"
-        )
+        where = "the host" if self.nodes == 1 else f"each of {self.nodes} hosts"
+        return lambda text: self.say(f"run this once on {where}: {command}\n{text}")
 
 
 def start_with(

@@ -39,6 +39,6 @@ def test_slurm_needs_an_allocation(notebook: Notebook, monkeypatch: pytest.Monke
 
 def test_a_terminal_shows_the_whole_command(notebook: Notebook) -> None:
     shown = notebook.shown("%ddt_start -n 2 --nnodes 1 --join 127.0.0.1 --wait 0.2")
-    assert "run this once on each of 1 hosts: DDT_JOIN=" in shown
+    assert "run this once on the host: DDT_JOIN=" in shown
     assert "ddt-notebook agent 127.0.0.1:" in shown
     assert shown.count("DDT_JOIN") == 1
