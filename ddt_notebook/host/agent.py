@@ -65,7 +65,7 @@ from ..wire.messages import (
     StartStore,
 )
 from . import launcher, surroundings
-from .agent_link import AgentLink
+from .agent_link import AgentLink, send_pending
 from .connection_trial import TrialListener, try_connection
 from .errors import SessionError
 from .host_facts import host_facts
@@ -373,21 +373,8 @@ class Agent:
 
     def _write(self, rank: _Rank, connection: Connection) -> None:
         stream = rank.streams.get(connection)
-        written = 0
-        while stream is not None and stream.for_rank:
-            data = stream.for_rank[0]
-            try:
-                size = stream.socket.send(data)
-            except BlockingIOError:
-                break
-            except OSError:  # the rank has ended, which its fork server reports
-                stream.for_rank.clear()
-                break
-            written += size
-            if size == len(data):
-                stream.for_rank.popleft()
-            else:
-                stream.for_rank[0] = data[size:]
+        # once the rank has ended, which its fork server reports, nothing is left to send
+        written = send_pending(stream.socket, stream.for_rank) if stream is not None else 0
         if written:
             self._link.send(Credit(key=rank.key, connection=connection, size=written))
         if stream is not None and not stream.for_rank and connection in rank.closed_by_notebook:

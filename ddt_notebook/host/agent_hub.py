@@ -61,7 +61,7 @@ from ..wire.messages import (
     Started,
     StartStore,
 )
-from .agent_link import from_frames, set_limits, to_frames
+from .agent_link import from_frames, send_pending, set_limits, to_frames
 from .errors import SessionError
 from .join_key import JoinKey
 from .place import HostProcess, Place, StartedRank, StartedStore
@@ -517,21 +517,7 @@ class AgentHub:
 
     def _write(self, key: int, connection: Connection) -> None:
         stream = self._streams[key, connection]
-        written = 0
-        while stream.for_notebook:
-            data = stream.for_notebook[0]
-            try:
-                size = stream.socket.send(data)
-            except BlockingIOError:
-                break
-            except OSError:  # the session has closed its end
-                stream.for_notebook.clear()
-                break
-            written += size
-            if size == len(data):
-                stream.for_notebook.popleft()
-            else:
-                stream.for_notebook[0] = data[size:]
+        written = send_pending(stream.socket, stream.for_notebook)
         if written:
             credit = Credit(key=key, connection=connection, size=written)
             self._send(stream.agent, credit)

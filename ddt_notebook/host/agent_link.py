@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections import deque
 from collections.abc import Iterator
 
 import zmq
@@ -161,3 +162,26 @@ def from_frames(frames: list[bytes]) -> Envelope:
     if has_payload != (len(frames) == 2):
         raise FormatError("what was received is not a message of ddt_notebook")
     return Envelope(envelope.message, envelope.number, frames[1] if has_payload else None)
+
+
+def send_pending(connection: socket.socket, pending: deque[bytes]) -> int:
+    """Send as much of what is pending as there is room for; returns how many bytes.
+
+    Nothing stays pending if the other side has closed the connection.
+    """
+    sent = 0
+    while pending:
+        data = pending[0]
+        try:
+            size = connection.send(data)
+        except BlockingIOError:
+            break
+        except OSError:
+            pending.clear()
+            break
+        sent += size
+        if size == len(data):
+            pending.popleft()
+        else:
+            pending[0] = data[size:]
+    return sent

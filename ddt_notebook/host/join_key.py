@@ -11,12 +11,15 @@ import base64
 import os
 import sys
 from dataclasses import dataclass
+from select import select
 
 from .errors import SessionError
 
 #: The environment variable that holds the key; arguments of a command are seen by every user.
 VARIABLE = "DDT_JOIN"
 _KEY_BYTES = 32
+#: How long to wait for the key at the standard input, which a launcher may leave open, in seconds.
+_INPUT_LIMIT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -73,7 +76,7 @@ def given_key() -> JoinKey:
         If there is none.
     """
     text = os.environ.pop(VARIABLE, "")
-    if not text and not sys.stdin.isatty():
+    if not text and not sys.stdin.isatty() and select([sys.stdin], [], [], _INPUT_LIMIT_S)[0]:
         text = sys.stdin.readline()
     if not text:
         raise SessionError(

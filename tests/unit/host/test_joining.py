@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import io
+import os
 import sys
 
 import pytest
 
+from ddt_notebook.host import join_key
 from ddt_notebook.host.errors import SessionError
 from ddt_notebook.host.join_key import JoinKey, given_key
 from ddt_notebook.host.joining import HostWanted, Joining, parse_hosts
@@ -46,10 +47,14 @@ def test_another_text_is_no_key(text: str) -> None:
 def test_ranks_of_an_agent_do_not_inherit_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DDT_JOIN", KEY.to_text())
     assert given_key() == KEY
-    monkeypatch.setattr(sys, "stdin", io.StringIO(KEY.to_text() + "\n"))
-    assert given_key() == KEY  # not from the environment: it is gone there
-    with pytest.raises(SessionError, match="missing"):
-        given_key()
+    theirs, ours = os.pipe()
+    with open(theirs) as stdin, open(ours, "w") as writer:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        print(KEY.to_text(), file=writer, flush=True)
+        assert given_key() == KEY  # not from the environment: it is gone there
+        monkeypatch.setattr(join_key, "_INPUT_LIMIT_S", 0.01)
+        with pytest.raises(SessionError, match="missing"):  # nobody writes, nobody closes it
+            given_key()
 
 
 def test_ranks_must_divide_among_the_hosts() -> None:
