@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from ..model.hosts import HostFacts, Trial
+from ..model.hosts import HostFacts, Pair, Trial
 from ..wire.agent_messages import (
     AskFacts,
     EndTrials,
@@ -26,9 +26,6 @@ _Item = TypeVar("_Item")
 #: Limit for each step of a trial, and for an answer without a trial.
 STEP_LIMIT_S, _ANSWER_LIMIT_S = 3.0, 8.0
 _BANDWIDTH_BYTES = 1 << 24
-
-#: Which host tried to reach which one.
-Pair = tuple[str, str]
 
 
 def ask_facts(
@@ -64,11 +61,24 @@ def ask_facts(
 
 
 def try_connections(
-    hub: AgentHub, agents: Sequence[HostAgent], *, bandwidth: bool = False
+    hub: AgentHub,
+    agents: Sequence[HostAgent],
+    *,
+    bandwidth: bool = False,
+    only: Collection[Pair] | None = None,
 ) -> tuple[dict[Pair, Trial], dict[str, str]]:
     """Let each host connect to each other one, and measure.
 
     At any time, each host connects to one other and is reached by one other at most.
+
+    Parameters
+    ----------
+    hub, agents
+        The hosts.
+    bandwidth
+        Whether to send a long message, too.
+    only
+        Which connections to try; default: all.
 
     Returns
     -------
@@ -96,7 +106,7 @@ def try_connections(
 
     def attempt(pair: tuple[HostAgent, HostAgent]) -> None:
         this, other = pair
-        if other.name not in listening:
+        if other.name not in listening or not (only is None or (this.name, other.name) in only):
             return
         port, token = listening[other.name]
         asked = TryConnection(

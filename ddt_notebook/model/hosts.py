@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+#: Which host tried to reach which one.
+Pair = tuple[str, str]
+#: What is measured of a connection.
+LinkQuantity = Literal["round trip", "bandwidth"]
 #: How the trial of a connection ended: ``"stalled"`` if small messages passed and a larger one did
 #: not, ``"other"`` if another program or host answered.
 TrialEnd = Literal["passed", "refused", "no answer", "unreachable", "stalled", "other"]
@@ -67,3 +71,23 @@ class Trial:
     error: str = ""
     round_trip_s: float | None = None
     bytes_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostLink:
+    """The connection from one host to another one.
+
+    Attributes
+    ----------
+    source, target
+        Names of the hosts.
+    trial
+        How it was tried.
+    slow
+        What is clearly slower than on other connections.
+    """
+
+    source: str
+    target: str
+    trial: Trial
+    slow: tuple[LinkQuantity, ...] = ()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from . import codec
+from .hosts import HostLink
 
 Verdict = Literal["ok", "warning", "error"]
 #: From the best to the worst.
@@ -57,12 +58,15 @@ class Preflight:
     facts
         What was found, by topic and name such as ``"versions.torch"``, for comparison with other
         machines.
+    links
+        The connections between the hosts of a session.
     """
 
     machine: str
     created: str = ""
     checks: tuple[Check, ...] = ()
     facts: dict[str, str] = field(default_factory=dict)
+    links: tuple[HostLink, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -80,6 +84,7 @@ class Preflight:
                 for check in self.checks
             ],
             "facts": dict(self.facts),
+            "links": codec.to_plain(self.links),
         }
 
     @classmethod

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 
 from ..formatting import count, listing, rate, seconds
-from ..model.hosts import HostFacts, Trial, TrialEnd
+from ..model.hosts import HostFacts, HostLink, Pair, Trial, TrialEnd
 from ..model.preflight import Check
 from .differences import DIFFERENT_VERSIONS, OF_RANK, differences
+from .links import link_checks, slow_pairs
 from .resources import shared_memory_check
 from .variables import variable_checks
 
@@ -54,7 +55,7 @@ def host_checks(
     facts: Mapping[str, HostFacts],
     ahead_s: Mapping[str, float],
     failed: Mapping[str, str],
-    trials: Mapping[tuple[str, str], Trial],
+    trials: Mapping[Pair, Trial],
 ) -> Iterator[Check]:
     """Compare the hosts of a session.
 
@@ -86,17 +87,16 @@ def host_checks(
             yield replace(check, topic="hosts", name=f"{check.name} on {host}")
 
 
-def trial_facts(trials: Mapping[tuple[str, str], Trial]) -> dict[str, str]:
-    """What was measured on each connection, by its name."""
-    return {
-        f"connections.{one} → {other}": _measured(trial) or trial.end
+def links(trials: Mapping[Pair, Trial]) -> tuple[HostLink, ...]:
+    """The connections between the hosts, with what is slow about them."""
+    slow = slow_pairs(trials)
+    return tuple(
+        HostLink(source=one, target=other, trial=trial, slow=slow.get((one, other), ()))
         for (one, other), trial in trials.items()
-    }
+    )
 
 
-def _connections(
-    facts: Mapping[str, HostFacts], trials: Mapping[tuple[str, str], Trial]
-) -> Iterator[Check]:
+def _connections(facts: Mapping[str, HostFacts], trials: Mapping[Pair, Trial]) -> Iterator[Check]:
     failed: dict[tuple[str, TrialEnd, str], list[str]] = {}
     for (one, other), trial in trials.items():
         if trial.end != "passed":
@@ -118,27 +118,19 @@ def _connections(
         return
     all_of_them = len(passed) == len(trials)
     seen = "each host reached each other one" if all_of_them else f"{len(passed)} others passed"
-    seen += ", with a round trip of "
-    if len(passed) <= _LISTED:
-        seen += "; ".join(f"{a} → {b} {_measured(trial)}" for (a, b), trial in passed.items())
-    else:
-        times = {pair: trial.round_trip_s or 0.0 for pair, trial in passed.items()}
-        (one, other), slowest_s = max(times.items(), key=lambda item: item[1])
-        seen += f"{seconds(min(times.values()))} to {seconds(slowest_s)} ({one} → {other})"
-        rates = {p: t.bytes_per_s for p, t in passed.items() if t.bytes_per_s is not None}
-        if rates:
-            (one, other), least = min(rates.items(), key=lambda item: item[1])
-            seen += f"; {rate(least)} to {rate(max(rates.values()))}, least {one} → {other}"
+    times = [trial.round_trip_s for trial in passed.values() if trial.round_trip_s is not None]
+    rates = [trial.bytes_per_s for trial in passed.values() if trial.bytes_per_s is not None]
+    if times:
+        seen += f"; round trip {_between(times, seconds)}"
+    if rates:
+        seen += f"; {_between(rates, rate)}"
     yield Check("connections", "tried", "ok", seen)
+    yield from link_checks(passed)
 
 
-def _measured(trial: Trial) -> str:
-    parts = []
-    if trial.round_trip_s is not None:
-        parts.append(seconds(trial.round_trip_s))
-    if trial.bytes_per_s is not None:
-        parts.append(rate(trial.bytes_per_s))
-    return " ".join(parts)
+def _between(values: list[float], shown: Callable[[float], str]) -> str:
+    least, most = shown(min(values)), shown(max(values))
+    return least if least == most else f"{least} to {most}"
 
 
 def _versions(versions: Mapping[str, Mapping[str, str]]) -> Iterator[Check]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..model.preflight import VERDICTS, Check, Preflight, Verdict
-from . import dataframe, html, safe, terminal, words
+from . import dataframe, host_matrix, html, safe, terminal, words
 from .displayable import Displayable
 
 _SIGNS: dict[Verdict, tuple[str, str]] = {
@@ -59,7 +59,7 @@ class PreflightView(Displayable):
         return dataframe.frame(rows, columns)
 
     def to_text(self) -> str:
-        """Each problem in full, and a line for each topic without problems."""
+        """Each problem in full, a line for each topic without problems, and the hosts' matrices."""
         lines = [self._title()]
         for check in self._troubles():
             sign, _ = _SIGNS[check.verdict]
@@ -71,10 +71,11 @@ class PreflightView(Displayable):
             summary = "; ".join(map(_in_short, checks))
             first, *rest = terminal.wrap("", f"{topic}: {summary}")
             lines += [f"✓ {first[2:]}", *rest]
+        lines += host_matrix.to_lines(self.preflight.links)
         return "\n".join(lines)
 
     def to_html(self) -> str:
-        """A table of the problems, and a folded one of the checks that passed."""
+        """A table of the problems, a folded one of what passed, and the matrices of the hosts."""
         parts = [html.line(html.tag("b", self._title()))]
         troubles = self._troubles()
         if troubles:
@@ -83,6 +84,7 @@ class PreflightView(Displayable):
         if well:
             summary = f"{words.count(len(well), 'check')} passed"
             parts.append(html.details(summary, html.table(map(self._row, well), _HEAD)))
+        parts += host_matrix.to_markup(self.preflight.links)
         return html.view(*parts)
 
     def _title(self) -> str:

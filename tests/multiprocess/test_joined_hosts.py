@@ -109,6 +109,13 @@ class Network:
             _ip("route", "replace", there, "dev", self._switch, "mtu", size)
             _ip("-n", host, "route", "replace", here, "dev", "eth0", "mtu", size)
 
+    def tc(self, number: int, *arguments: str) -> None:
+        """Change how a host sends; skips the test where the system cannot."""
+        command = ["ip", "netns", "exec", self.hosts[number - 1], "tc", "qdisc", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode:
+            pytest.skip(f"the system cannot limit what a host sends: {done.stderr.strip()}")
+
     def start_agents(self, shown: str) -> list[subprocess.Popen[str]]:
         """Run the command that a session shows on both hosts."""
         before = len(self.processes)
@@ -308,11 +315,25 @@ def test_the_doctor_compares_the_hosts(session: ddt.Session, network: Network) -
     assert len(said) == 2
     (tried,) = (check for check in view.checks if check.topic == "connections")
     assert tried.seen.startswith("each host reached each other one")
-    assert set(view.preflight.facts) == {
-        "connections.node1 → node2",
-        "connections.node2 → node1",
+    links = view.preflight.links
+    pairs = [(link.source, link.target) for link in links]
+    assert pairs == [("node1", "node2"), ("node2", "node1")]
+    assert all(link.trial.bytes_per_s and link.trial.round_trip_s for link in links)
+
+
+def test_the_doctor_names_a_slow_connection(session: ddt.Session, network: Network) -> None:
+    limit = ["rate", "200mbit", "burst", "32k", "latency", "400ms"]
+    network.tc(2, "replace", "dev", "eth0", "root", "tbf", *limit)
+    try:
+        view = ddt.doctor(bandwidth=True)
+    finally:
+        network.tc(2, "del", "dev", "eth0", "root")
+    seen = _troubles(view)["bandwidth of 1 connection"]
+    assert " node2 → node1; these hosts reach " in seen
+    assert {link.source: "bandwidth" in link.slow for link in view.preflight.links} == {
+        "node1": False,
+        "node2": True,
     }
-    assert all("B/s" in measured for measured in view.preflight.facts.values())
 
 
 def test_the_doctor_names_a_loopback_name_and_a_cut_connection(

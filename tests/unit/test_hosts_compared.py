@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,9 +11,12 @@ from typing import Any
 import pytest
 
 from ddt_notebook.host.connection_trial import TrialListener, try_connection
-from ddt_notebook.model.hosts import HostFacts, Trial
-from ddt_notebook.model.preflight import Check
-from ddt_notebook.preflight.hosts import host_checks
+from ddt_notebook.model.hosts import HostFacts, Pair, Trial
+from ddt_notebook.model.preflight import Check, Preflight
+from ddt_notebook.preflight.doctor import doctor
+from ddt_notebook.preflight.hosts import host_checks, links
+from ddt_notebook.preflight.links import link_checks
+from ddt_notebook.views.preflight import PreflightView
 
 LOOPBACK = "127.0.0.1"
 
@@ -100,6 +104,102 @@ def test_a_connection_that_fails(end: Any) -> None:
     assert "192.0.2.2" in check.seen
     assert check.meaning
     assert check.fix
+
+
+# -- the matrix ------------------------------------------------------------------------------------
+
+
+def _trials(
+    hosts: int, rates: dict[tuple[int, int], float], usual: float = 1e9
+) -> dict[Pair, Trial]:
+    """What was measured between hosts; 0 stands for all others of a pair."""
+    found = {}
+    for one, other in itertools.permutations(range(1, hosts + 1), 2):
+        keys = (one, other), (one, 0), (0, other)
+        measured = next((rates[key] for key in keys if key in rates), usual)
+        trial = Trial(end="passed", round_trip_s=1e-4, bytes_per_s=measured)
+        found[f"node{one}", f"node{other}"] = trial
+    return found
+
+
+@pytest.mark.parametrize(
+    ("hosts", "rates", "expected"),
+    [
+        (
+            2,
+            {(1, 2): 2e7},
+            {"bandwidth of 1 connection": "20.0 MB/s node1 → node2; these hosts reach"},
+        ),
+        (
+            3,
+            {(3, 0): 2e7, (0, 3): 1e7},
+            {"bandwidth of node3": "at most 20.0 MB/s with each other"},
+        ),
+        (3, {(3, 0): 2e7}, {"bandwidth of what node3 sends": "at most 20.0 MB/s; in the other"}),
+        (4, {(0, 3): 2e7}, {"bandwidth of what node3 receives": "at most 20.0 MB/s; in the other"}),
+        (
+            4,
+            {(1, 4): 2e7, (4, 1): 3e7},
+            {"bandwidth of 2 connections": "20.0 MB/s node1 → node4 and"},
+        ),
+        (
+            64,
+            {(9, 0): 1e7, (0, 9): 1e7},
+            {"bandwidth of node9": "at most 10.0 MB/s with each other"},
+        ),
+    ],
+)
+def test_what_is_slow_is_named(
+    hosts: int, rates: dict[tuple[int, int], float], expected: dict[str, str]
+) -> None:
+    found = {check.name: check for check in link_checks(_trials(hosts, rates))}
+    assert found.keys() == expected.keys()
+    for name, words in expected.items():
+        assert found[name].seen.startswith(words)
+        assert found[name].verdict == "warning"
+
+
+@pytest.mark.parametrize(
+    "rates",
+    [{}, {(1, 2): 5e8}, {(3, 0): 4e8, (0, 3): 4e8}, {(0, 2): 4e8}],  # noise of a busy machine
+)
+def test_hosts_that_are_about_as_fast(rates: dict[tuple[int, int], float]) -> None:
+    assert not list(link_checks(_trials(3, rates)))
+
+
+def test_short_round_trips_are_not_compared() -> None:
+    trials = _trials(3, {})
+    trials["node1", "node2"] = replace(trials["node1", "node2"], round_trip_s=9e-4)
+    assert not list(link_checks(trials))
+    trials["node1", "node2"] = replace(trials["node1", "node2"], round_trip_s=0.05)
+    (check,) = link_checks(trials)
+    assert check.seen == "50 ms node1 → node2; these hosts reach 1.00 ms with other hosts"
+
+
+@pytest.mark.parametrize(("hosts", "numbers"), [(3, True), (20, False), (100, False)])
+def test_the_matrix_marks_what_is_slow_and_what_failed(hosts: int, numbers: bool) -> None:
+    trials = _trials(hosts, {(3, 1): 2e7})
+    trials["node2", "node1"] = Trial(end="refused")
+    preflight = Preflight(machine="hosts", links=links(trials))
+    assert Preflight.from_json(preflight.to_json()) == preflight
+    view = PreflightView(preflight)
+    text, page = view.to_text(), view.to_html()
+    assert ("▲ 20.0 MB/s" in text) == numbers
+    assert ("✖ refused" in text) == numbers
+    rows = [line.split() for line in text.splitlines() if line.startswith("  node")]
+    if hosts == 20:
+        assert rows[1][1].startswith("✖")
+        assert rows[2][1].startswith("▲")
+    assert len(rows) == (2 * hosts if numbers else hosts if hosts == 20 else 0)
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert "node3 → node1: ▲ 20.0 MB/s" in page or numbers
+    assert page.count("▲") >= 1
+    assert page.count("✖") >= 1
+
+
+def test_bandwidth_without_hosts_says_what_it_needs() -> None:
+    with pytest.raises(ValueError, match="on two or more hosts; start one: %ddt_start --hosts"):
+        doctor(bandwidth=True)
 
 
 # -- trials ----------------------------------------------------------------------------------------
