@@ -711,7 +711,7 @@ class SeveralHosts:
                 self._cleaner.wait(5.0)
             self._cleaner = None
 
-    def start_store(self) -> StartedStore:
+    def start_store(self, directory: Path) -> StartedStore:
         agent = self._slots[0][0]
         address = agent.hello.address
         started = self.hub.start(agent, StartStore(address=address))

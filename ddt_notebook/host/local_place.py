@@ -58,8 +58,8 @@ class LocalPlace:
                 self.server.request(RemoveDirectory(directory=str(directory)))
         shutil.rmtree(directory, ignore_errors=True)
 
-    def start_store(self) -> StartedStore:
-        store = StartStore()
+    def start_store(self, directory: Path) -> StartedStore:
+        store = StartStore(folder=str(directory))
         started = self.server.start(store)
         return StartedStore(LocalProcess(started.pid), store.address, started.port)
 

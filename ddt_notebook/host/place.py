@@ -144,8 +144,8 @@ class Place(Protocol):
     def remove_directory(self, directory: Path) -> None:
         """Remove it."""
 
-    def start_store(self) -> StartedStore:
-        """Start a TCPStore.
+    def start_store(self, directory: Path) -> StartedStore:
+        """Start a TCPStore for the session that has this folder.
 
         Raises
         ------

@@ -123,7 +123,7 @@ class RankPool:
             self.notes.clear()
             self._lost.clear()
             self.source_files.forget()
-            self._store = self.place.start_store()
+            self._store = self.place.start_store(self.directory)
             for rank in range(self.options.world_size):
                 self.handles.append(self._start_rank(rank))
             self._await_ready()
@@ -216,7 +216,7 @@ class RankPool:
     def _form_group(self, *, join: bool) -> None:
         self.reap()
         if self._store is None:  # killed from outside
-            self._store = self.place.start_store()
+            self._store = self.place.start_store(self.directory)
         for attempt in range(2):
             self.generation += 1
             prefix = f"ddt/{self.generation}/{secrets.token_hex(16)}"

@@ -129,7 +129,7 @@ class ForkServer:
                 start = self._fork_rank if request.fork else self._spawn_rank
                 return Started(pid=start(descriptors))
             case StartStore():
-                return self._fork_store(request.address)
+                return self._fork_store(request.address, request.folder)
             case RemoveDirectory():
                 self._directories.discard(request.directory)
                 shutil.rmtree(request.directory, ignore_errors=True)
@@ -191,27 +191,13 @@ class ForkServer:
         process.returncode = 0  # this server reaps it: Popen must not warn
         return process.pid
 
-    def _fork_store(self, address: str) -> Started:
+    def _fork_store(self, address: str, folder: str) -> Started:
         """Start the TCPStore of a session in a separate process, since it runs threads."""
-        listener = socket.socket()
-        listener.bind((address, 0))
-        listener.listen(1024)
+        from . import store_server
+
+        listener = store_server.listen(address)
+        pid = self._fork(lambda: store_server.serve(listener, folder))
         port = listener.getsockname()[1]
-
-        def run() -> None:
-            import torch.distributed as dist
-
-            store = dist.TCPStore(  # noqa: F841  (serves as long as it exists)
-                address,
-                port,
-                is_master=True,
-                wait_for_workers=False,
-                master_listen_fd=listener.detach(),
-            )
-            while True:
-                signal.pause()
-
-        pid = self._fork(run)
         listener.close()
         return Started(pid=pid, port=port)
 

@@ -544,9 +544,13 @@ class StartRank(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartStore(Message):
-    """Start the TCPStore of a session at an address of this machine; `Started` answers."""
+    """Start the TCPStore of a session at an address of this machine; `Started` answers.
+
+    In ``folder``, which only this user can read, a store on loopback makes and removes a file.
+    """
 
     address: str = "127.0.0.1"
+    folder: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

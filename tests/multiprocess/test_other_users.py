@@ -103,6 +103,36 @@ dist.all_reduce(torch.ones(1), group=group)
 """
 
 
+#: Run by that user at the port of the store, as PyTorch's own client: was it answered?
+_ASKS = """
+import os, socket, sys
+os.setgroups([])
+os.setgid(int(sys.argv[1]))
+os.setuid(int(sys.argv[1]))
+key, value = (len(text).to_bytes(8, "little") + text for text in (b"/mark", b"stranger"))
+validates, sets = b"\\x00" + (0x3C85F7CE).to_bytes(4, "little"), b"\\x01" + key + value
+pings = b"\\x0d" + (1).to_bytes(4, "little")
+answered = 0
+for requests in (validates + sets, validates + sets + pings):  # the first one closes at once
+    with socket.socket() as connection:
+        connection.settimeout(60)
+        try:
+            connection.connect(("127.0.0.1", int(sys.argv[2])))
+            connection.sendall(requests)
+            answered += requests.endswith(pings) and bool(connection.recv(1))
+        except ConnectionError:
+            pass
+print(answered)
+"""
+#: Run by the ranks.
+_OWN_KEYS = """
+store = torch.distributed.distributed_c10d._get_default_store()
+while not isinstance(store, dist.TCPStore):
+    store = store.underlying_store
+print(sorted(key for key in store.list_keys() if "mark" in key))
+"""
+
+
 @pytest.fixture(scope="module")
 def before() -> set[Any]:
     """Addresses at which this process listens without a session, as some of pytest's plugins do."""
@@ -141,18 +171,25 @@ def test_every_socket_that_listens_is_on_loopback(session: ddt.Session, before: 
                 owners[kind].append(one.laddr)
     addresses = {address.ip for found in owners.values() for address in found}
     assert addresses == {"127.0.0.1"}
-    assert len(owners["store"]) == 1, "nothing protects it: docs/teaching.md says so"
+    assert len(owners["store"]) == 1, "it looks who connects"
     assert len(owners["rank"]) == len(ranks), "gloo's: who has joined is looked at afterwards"
     assert not owners["other"], "the notebook and its helpers talk over pairs of sockets"
 
 
 def test_sockets_with_a_name_are_in_the_folder_of_the_session(session: ddt.Session) -> None:
+    serving = session.pool._store
+    assert serving is not None
+    removed = os.fsdecode(serving.port.to_bytes(2, "big"))
     for process in everyone(session):
         if process.pid == os.getpid():
             continue  # what else this process has opened is not ours
         for one in process.net_connections(kind="unix"):
             name = str(one.laddr)
-            assert not name or name.startswith(str(session.pool.directory)), (process, name)
+            if name == removed:
+                assert process.pid == serving.process.pid
+                assert not [*session.pool.directory.rglob(name)]
+            else:
+                assert not name or name.startswith(str(session.pool.directory)), (process, name)
 
 
 def test_files_are_readable_by_their_user_only(session: ddt.Session) -> None:
@@ -182,6 +219,23 @@ def test_another_user_cannot_read_or_disturb_a_session(session: ddt.Session) -> 
     assert len(given) == 6 + 8 * len(pids)
     assert {what for what, how in given.items() if how != "PermissionError"} == set()
     assert session.run_cell(REDUCE, number=3).ok
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_the_store_does_not_answer_another_user(session: ddt.Session) -> None:
+    serving = session.pool._store
+    assert serving is not None
+
+    def ask(user: int) -> str:
+        words = [sys.executable, "-c", _ASKS, str(user), str(serving.port)]
+        return subprocess.run(
+            words, capture_output=True, text=True, timeout=_LIMIT_S, check=True
+        ).stdout
+
+    assert ask(NOBODY) == "0\n"
+    assert session.run_cell(_OWN_KEYS, number=5).outputs[0] == "[]\n"
+    assert ask(0) == "1\n", "the requests are right"
+    assert session.run_cell(_OWN_KEYS, number=6).outputs[0] == "['mark']\n"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")

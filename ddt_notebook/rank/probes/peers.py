@@ -15,8 +15,17 @@ _HEADER = struct.Struct("=IHHII")
 _ASKED = struct.Struct("=BBBxI")
 _ANY_INTERFACE = struct.pack("=I", 0) + b"\xff" * 8
 _LOOPBACK = "127."
-#: Where the answer holds the user: behind its header, four bytes, the two ends and three numbers.
+#: Where the answer holds the user and the number of the socket: behind its header, four bytes, the
+#: two ends and three numbers.
 _USER_AT = _HEADER.size + 4 + 48 + 12
+_USER_AND_SOCKET = struct.Struct("=II")
+
+
+def owner(connection: socket.socket) -> int | None:
+    """The user of the other end on this machine; None if that is closed or the system is silent."""
+    with suppress(OSError):
+        return _user_of(connection.getpeername(), connection.getsockname())
+    return None
 
 
 def stranger(connection: socket.socket) -> int | None:
@@ -47,6 +56,7 @@ def _user_of(own: tuple[str, int], other: tuple[str, int]) -> int | None:
         kernel.send(_HEADER.pack(_HEADER.size + len(asked), _BY_FAMILY, _REQUEST, 0, 0) + asked)
         answer = kernel.recv(8192)
     _, kind, *_ = _HEADER.unpack_from(answer)
-    if kind != _BY_FAMILY or len(answer) < _USER_AT + 4:
+    if kind != _BY_FAMILY or len(answer) < _USER_AT + _USER_AND_SOCKET.size:
         return None
-    return int(struct.unpack_from("=I", answer, _USER_AT)[0])
+    user, number = _USER_AND_SOCKET.unpack_from(answer, _USER_AT)
+    return int(user) if number else None  # of what its process has closed, the user is told as 0
