@@ -79,8 +79,11 @@ def test_a_rank_at_work_is_waited_for_and_shown(
     flag = tmp_path / "go"
 
     def wanted(waiting: Waiting) -> bool:
-        does = waiting.awaited[0].activity if waiting.awaited else None
-        if does is None or waiting.ranks != (1, 2):
+        awaited = waiting.awaited[0] if waiting.awaited else None
+        if awaited is None or waiting.ranks != (1, 2):
+            return False
+        does = awaited.activity
+        if does is None or awaited.position is None:  # a busy rank tells it later
             return False
         # a rank that is ready to run waits for nothing; how much it computes depends on the machine
         return does.waits_for == waits_for
