@@ -1,1 +1,1 @@
-"""The figures of the README and of the guide: ``python -m benchmarks`` measures them all, on this machine."""
+"""The figures of README and guide: ``python -m benchmarks`` measures them on this machine."""
