@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 QUICKSTART := notebooks/00-quickstart.ipynb
 
-.PHONY: help demo test test-torch test-trainers test-deepspeed lab lint format bench fuzz soak notebooks docs chromium neighbours extension clean
+.PHONY: help demo test test-torch test-trainers test-deepspeed test-tensorflow lab lint format bench fuzz soak notebooks docs chromium neighbours extension clean
 
 help:
 	@echo "make demo    run the quick start, print its findings, write demo.html"
@@ -12,6 +12,7 @@ help:
 	@echo "make test-torch TORCH=2.12.1   test what touches torch with another version of it"
 	@echo "make test-trainers   test programs of Accelerate, Trainer and Lightning"
 	@echo "make test-deepspeed   test programs of DeepSpeed"
+	@echo "make test-tensorflow   test programs of TensorFlow and Keras"
 	@echo "make lab     open the quick start in JupyterLab"
 	@echo "make bench   measure the figures of the README"
 	@echo "make fuzz    change saved runs, dumps, recorded folders and logs at random, and read them"
@@ -86,6 +87,14 @@ test-deepspeed:
 		setuptools wheel ninja pytest pytest-rerunfailures pytest-timeout
 	$(DEEPSPEED_VENV)/bin/python -m pip install --quiet --no-build-isolation deepspeed
 	$(DEEPSPEED_VENV)/bin/python -m pytest tests/deepspeed tests/multiprocess/test_launchers.py
+
+# 1.5 GB are installed. No test shares its ranks with torch's own tests.
+TENSORFLOW_VENV = .venv-tensorflow
+test-tensorflow:
+	test -x $(TENSORFLOW_VENV)/bin/python || $(PYTHON) -m venv $(TENSORFLOW_VENV)
+	$(TENSORFLOW_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[demo,tensorflow]' \
+		pytest pytest-rerunfailures pytest-timeout
+	$(TENSORFLOW_VENV)/bin/python -m pytest tests/tensorflow
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

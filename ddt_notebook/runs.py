@@ -159,6 +159,7 @@ def _ask(view: View, session: Session, names: Sequence[str]) -> Snapshot:
         backend=session.backend,
         device=session.device,
         has_group=session.has_group,
+        framework=session.framework or "",
     )
     return add_observations(nothing_ran, seen, session.pool.clocks)
 

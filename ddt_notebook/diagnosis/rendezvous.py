@@ -9,6 +9,7 @@ from math import inf
 from typing import Literal, TypeVar
 
 from ddt_notebook.model import Call, Rendezvous, Snapshot
+from ddt_notebook.model.operations import MEETINGS
 from ddt_notebook.model.rendezvous import complete_groups
 
 from .errors import is_peer_error
@@ -101,11 +102,11 @@ def _among(ranks: Mapping[int, Rendezvous], world_size: int) -> tuple[Kind, tupl
 
 
 def _last_attempt(snapshot: Snapshot) -> dict[int, Call]:
-    """Return the ``init_process_group`` calls of the last attempt, by rank."""
+    """Return the calls of the last attempt to form a group, by rank."""
     made: dict[int, dict[int, Call]] = defaultdict(dict)
     for report in snapshot.ranks:
         for call in report.calls:
-            if call.op == "init_process_group" and call.sequence is not None:
+            if call.op in MEETINGS and call.sequence is not None:
                 made[call.sequence][report.rank] = call
     return made[max(made)] if made else {}
 

@@ -434,6 +434,7 @@ class CellRun:
             backend=options.backend,
             device=options.device,
             has_group=self._in_group,
+            framework=options.framework,
             timeout_s=self._timeout_s,
             hang_after_s=self._hang_after_s,
             duration_s=round(self._ended_s - self._began_s, 6),

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from ..model.frameworks import PREPARED
 from ..wire.messages import (
     ChildEnded,
     Envelope,
@@ -34,7 +35,8 @@ from .surroundings import temporary_folder
 #: A cold start imports torch from disk, which can take long on a busy machine.
 _START_LIMIT_S = 120.0
 _REPLY_LIMIT_S = 10.0
-_handles: dict[bool, ForkServerHandle] = {}
+#: By whether it forks ranks, and the framework that it has imported.
+_handles: dict[tuple[bool, str], ForkServerHandle] = {}
 _starting = threading.Lock()
 # a child that is forked in another thread would find the lock taken for ever
 os.register_at_fork(
@@ -52,9 +54,11 @@ class ForkServerHandle:
     warm
         True for a server that forks ranks; False for a server that spawns each rank in a new
         interpreter.
+    framework
+        A framework that it imports for its ranks beside torch; empty for none.
     """
 
-    def __init__(self, *, warm: bool) -> None:
+    def __init__(self, *, warm: bool, framework: str = "") -> None:
         self._owner = os.getpid()
         self._lock = threading.Lock()  # for the socket and what comes from it
         self._socket, theirs = socket.socketpair()
@@ -67,13 +71,15 @@ class ForkServerHandle:
         self._log = tempfile.TemporaryFile(prefix="ddt-server-", dir=temporary_folder())  # noqa: SIM115
         # with -P, files of the working folder cannot stand in for modules that the server imports
         command = [sys.executable, "-P", "-m", "ddt_notebook.rank.forkserver"]
+        if framework:
+            command += ["--framework", framework]
         self._process = subprocess.Popen(
             command if warm else [*command, "--cold"],
             stdin=theirs.fileno(),
             stdout=self._log,
             stderr=self._log,
             start_new_session=True,  # Jupyter signals its whole process group
-            env=_environment(),
+            env=_environment(framework),
         )
         theirs.close()
         os.register_at_fork(after_in_child=self._forget_in_child)
@@ -210,12 +216,13 @@ class ForkServerHandle:
         self._socket.close()
 
 
-def _environment() -> dict[str, str]:
-    """The environment variables that must be set before torch is imported."""
+def _environment(framework: str = "") -> dict[str, str]:
+    """The environment variables that must be set before torch and a framework are imported."""
     loopback = "lo0" if platform.system() == "Darwin" else "lo"
     package_parent = str(Path(__file__).parent.parent.parent)
     paths = [package_parent, *filter(None, [os.environ.get("PYTHONPATH")])]
-    return os.environ | {
+    defaults = PREPARED[framework].environment if framework else {}
+    return {**defaults, **os.environ} | {
         "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", loopback),
         "TORCH_FR_BUFFER_SIZE": os.environ.get("TORCH_FR_BUFFER_SIZE", "2000"),
         # shows the names of unused parameters; DETAIL would crash DDP on gloo
@@ -227,19 +234,23 @@ def _environment() -> dict[str, str]:
     }
 
 
-def server(*, warm: bool) -> ForkServerHandle:
-    """The notebook's fork server, which all its sessions share; starts it if necessary."""
+def server(*, warm: bool, framework: str = "") -> ForkServerHandle:
+    """The notebook's fork server, which all its sessions share; starts it if necessary.
+
+    Sessions for a framework have a server of their own: it is larger and takes longer to start.
+    """
     with _starting:
-        handle = _handles.get(warm)
+        handle = _handles.get((warm, framework))
         if handle is None or not handle.usable:
-            handle = _handles[warm] = ForkServerHandle(warm=warm)
+            handle = ForkServerHandle(warm=warm, framework=framework)
+            _handles[warm, framework] = handle
             atexit.register(handle.close)
         return handle
 
 
-def is_warm() -> bool:
+def is_warm(framework: str = "") -> bool:
     """Whether ranks can be forked without waiting."""
-    handle = _handles.get(True)
+    handle = _handles.get((True, framework))
     return handle is not None and handle.usable and handle.ready
 
 

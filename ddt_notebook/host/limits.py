@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 from collections.abc import Iterable
@@ -9,6 +10,7 @@ from collections.abc import Iterable
 import psutil
 
 from .. import system_memory
+from ..model.frameworks import PREPARED
 from .errors import SessionError
 
 #: Private memory of one rank after a few steps of a small model, measured by benchmarks/memory.py.
@@ -96,6 +98,38 @@ def parse_simulated(text: str | None, backend: str, device: str | None) -> int:
         given = f"device {device}" if device is not None else f"backend {backend}"
         raise SessionError(f"{text} is simulated on the CPU, with gloo", f"leave out {given}")
     return int(count)
+
+
+def check_framework(name: str, *, alone: bool) -> None:
+    """Refuse a framework for which ranks cannot be prepared here.
+
+    Parameters
+    ----------
+    name
+        What ``framework`` was given.
+    alone
+        Whether the session neither runs on other hosts nor simulates GPUs.
+
+    Raises
+    ------
+    SessionError
+        If it is not known, not installed, or combined with what it cannot have.
+    """
+    known = PREPARED.get(name)
+    if known is None:
+        raise SessionError(
+            f"there is no framework {name!r} to prepare ranks for",
+            f"known: {', '.join(PREPARED)}; what trains through torch.distributed needs none",
+        )
+    if importlib.util.find_spec(known.modules[0]) is None:
+        raise SessionError(
+            f"{known.title} is not installed", f"pip install 'ddt-notebook[{known.extra}]'"
+        )
+    if not alone:
+        raise SessionError(
+            f"ranks for {known.title} run on this machine, without simulated GPUs",
+            "leave the other option out",
+        )
 
 
 def choose_ranks(ranks: Iterable[int] | int | None, world_size: int) -> tuple[int, ...]:

@@ -28,13 +28,15 @@ class LocalPlace:
     ----------
     warm
         True if ranks are forked, False if each is spawned in a new interpreter.
+    framework
+        A framework that the ranks find imported; empty for none.
     """
 
     complete = True
 
-    def __init__(self, *, warm: bool) -> None:
-        self._warm = warm
-        self.server = launcher.server(warm=warm)
+    def __init__(self, *, warm: bool, framework: str = "") -> None:
+        self._warm, self._framework = warm, framework
+        self.server = launcher.server(warm=warm, framework=framework)
 
     @property
     def usable(self) -> bool:
@@ -45,7 +47,7 @@ class LocalPlace:
 
     def open(self) -> None:
         if not self.server.usable:
-            self.server = launcher.server(warm=self._warm)
+            self.server = launcher.server(warm=self._warm, framework=self._framework)
 
     def make_directory(self, directory: Path) -> None:
         made = self.server.request(MakeDirectory(directory=str(directory)))

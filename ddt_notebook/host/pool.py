@@ -66,6 +66,8 @@ class PoolOptions:
         ``"fork"`` or ``"spawn"``.
     confined
         Whether the kernel keeps the ranks from the user's files; see `Session`.
+    framework
+        The framework for which the ranks are prepared; empty for none.
     """
 
     world_size: int
@@ -78,6 +80,7 @@ class PoolOptions:
     seed: int | None
     start_method: str
     confined: bool
+    framework: str = ""
 
 
 class RankPool:
@@ -163,6 +166,7 @@ class RankPool:
             memory=options.memory,
             seed=options.seed,
             confined=options.confined,
+            framework=options.framework,
         )
         started = self.place.start_rank(spec, fork=options.start_method == "fork")
         return RankHandle(rank, started)

@@ -84,6 +84,7 @@ def run_apart(
             timeout=snapshot.timeout_s,
             hang_after=snapshot.hang_after_s,
             group=snapshot.has_group,
+            framework=snapshot.framework or None,
             simulate=snapshot.device.removesuffix(_SIMULATED) if simulated else None,
         ) as session:
             active.set(before)  # the notebook's session stays the active one

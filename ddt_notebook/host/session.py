@@ -19,7 +19,7 @@ from ..wire.objects import CannotTravel, pack_for_ranks, unpack_from_rank
 from . import launcher, observations
 from .cell_run import CellRun
 from .errors import SessionError
-from .limits import check_ranks, choose_ranks, parse_bytes, parse_simulated
+from .limits import check_framework, check_ranks, choose_ranks, parse_bytes, parse_simulated
 from .listeners import ListenerMaker, RunListener, RunObserver, Stream, together
 from .local_place import LocalPlace
 from .place import Place
@@ -77,6 +77,9 @@ class Session:
         True lets the ranks read only Python, its libraries and the system, and write only in the
         session's folder; they can neither trace nor signal processes outside. The kernel enforces
         it (Landlock, Linux 5.13); where it cannot, this changes nothing.
+    framework
+        ``"tensorflow"`` prepares the ranks as workers of a TensorFlow cluster: each finds
+        TensorFlow imported and its ``TF_CONFIG`` set, and no process group is formed.
     hosts
         Where the ranks run, see `ddt_notebook.host.joining`; by default on this machine.
 
@@ -100,6 +103,7 @@ class Session:
         simulate: str | None = None,
         start_method: str | None = None,
         confined: bool = False,
+        framework: str | None = None,
         hosts: Place | None = None,
     ) -> None:
         if os.name != "posix":
@@ -110,6 +114,8 @@ class Session:
             raise SessionError(f"seed must be a number from 0 on, not {seed}")
         if start_method not in (None, "fork", "spawn"):
             raise SessionError(f'start_method is "fork" or "spawn", not {start_method!r}')
+        if framework is not None:
+            check_framework(framework, alone=hosts is None and simulate is None)
         gpus = parse_simulated(simulate, backend, device)
         on_gpu = backend == "nccl" or (device or "").startswith("cuda")
         self.start_method = start_method or ("spawn" if on_gpu else launcher.default_start_method())
@@ -122,7 +128,8 @@ class Session:
             self.device = f"{simulate} (simulated)"
         self.timeout = timeout
         self.hang_after = hang_after
-        self.has_group = group
+        self.framework = framework
+        self.has_group = group = group and framework is None
         self.stopped = False
         #: Whether the ranks were ended until the next request; see `rest`.
         self.resting = False
@@ -147,8 +154,10 @@ class Session:
             seed=seed,
             start_method=self.start_method,
             confined=confined,
+            framework=framework or "",
         )
-        place = hosts or LocalPlace(warm=self.start_method == "fork")
+        warm = self.start_method == "fork"
+        place = hosts or LocalPlace(warm=warm, framework=framework or "")
         self.pool = RankPool(options, place, self.source_line)
         try:
             self.pool.start()

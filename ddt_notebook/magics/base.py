@@ -21,6 +21,7 @@ from ..host.errors import SessionError
 from ..host.place import Place
 from ..host.run_result import RunResult
 from ..host.session import Session, active
+from ..model.frameworks import PREPARED
 from ..runs import observe_next_run, view_of
 from ..views import safe
 from ..views.comparison import ComparisonView
@@ -62,7 +63,7 @@ class RunningMagics(Magics):
     def _wake(self, session: Session) -> None:
         """Start new ranks if they were stopped because nobody used them."""
         if session.resting:
-            with one_line("ddt"), self._while_warming():
+            with one_line("ddt"), self._while_warming(session.framework or ""):
                 session.wake()
 
     def _start(self, args: argparse.Namespace) -> Session:
@@ -70,7 +71,9 @@ class RunningMagics(Magics):
         given = {name: value for name, value in vars(args).items() if value is not None}
         defaults = self._defaults
         ranks, hosts = self._hosts(given)
-        with one_line("ddt_start"), self._while_warming() if hosts is None else nullcontext():
+        framework = given.get("framework", "")
+        warming = self._while_warming(framework) if hosts is None else nullcontext()
+        with one_line("ddt_start"), warming:
             try:
                 session = Session(
                     ranks,
@@ -83,6 +86,7 @@ class RunningMagics(Magics):
                     seed=given.get("seed"),
                     group=not given.get("no_group", False),
                     simulate=given.get("simulate"),
+                    framework=given.get("framework"),
                 )
             except BaseException:
                 if hosts is not None:
@@ -156,11 +160,15 @@ class RunningMagics(Magics):
         if getattr(self._shell, "kernel", None) is not None:  # a terminal shows a prompt now
             print(line, flush=True)
 
-    def _while_warming(self) -> AbstractContextManager[object]:
+    def _while_warming(self, framework: str = "") -> AbstractContextManager[object]:
         """The first session of a notebook waits until torch is imported: say so."""
-        if launcher.is_warm() or self.shell is None:
+        if launcher.is_warm(framework) or self.shell is None:
             return nullcontext()
-        return live_line(self.shell, "starting: importing torch for the ranks, once per notebook …")
+        known = PREPARED.get(framework)
+        what = f"torch and {known.title}" if known is not None else "torch"
+        return live_line(
+            self.shell, f"starting: importing {what} for the ranks, once per notebook …"
+        )
 
     def _run(
         self,

@@ -50,6 +50,7 @@ class DDTMagics(RunningMagics):
         opt.SEED,
         opt.NO_GROUP,
         opt.SIMULATE,
+        opt.FRAMEWORK,
         opt.JOIN,
         opt.HOSTS,
         opt.SLURM,

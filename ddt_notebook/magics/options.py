@@ -141,6 +141,12 @@ SIMULATE = Option(
     metavar="cuda:N",
     help="pretend that there are N GPUs, to check where a cell puts its tensors (default: not)",
 )
+FRAMEWORK = Option(
+    "--framework",
+    metavar="NAME",
+    help="prepare the ranks for this framework: tensorflow (it is imported, and TF_CONFIG is set; "
+    "no process group is formed)",
+)
 JOIN = Option(
     "--join",
     nargs="?",

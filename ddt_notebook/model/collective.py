@@ -52,7 +52,8 @@ class Call:
     index
         Position in this rank's history of calls, counted from 0 at the start of the session.
     op
-        Name as in ``torch.distributed``: ``"all_reduce"``, ``"send"``, ``"new_group"``.
+        Name as in ``torch.distributed``: ``"all_reduce"``, ``"send"``, ``"new_group"``. For the
+        execution of a graph of TensorFlow, the name of its function: ``"train_step()"``.
     kind
         ``"collective"`` (matched across all members by ``group`` and ``sequence``), ``"p2p"``
         (matched between two ranks by direction, tag and ``sequence``) or ``"setup"``
@@ -170,6 +171,16 @@ class Call:
             fields.append(("dtype", self.dtypes))
         return tuple(fields)
 
+    @property
+    def is_graph(self) -> bool:
+        """Whether it is the execution of a graph that contains collectives, as in TensorFlow."""
+        return self.op.endswith("()")
+
+    def _is_like(self, other: Call) -> bool:
+        """Whether two graphs, whatever they are called, have the same collectives."""
+        graphs = self.is_graph and other.is_graph and bool(self.shapes)
+        return graphs and (self.shapes, self.dtypes) == (other.shapes, other.dtypes)
+
     def differences(self, other: Call) -> tuple[str, ...]:
         """Names of the fields in which two calls of one collective disagree.
 
@@ -177,7 +188,7 @@ class Call:
         different operations are not compared further.
         """
         if self.source == other.source:
-            same_op = self.op == other.op
+            same_op = self.op == other.op or self._is_like(other)
         else:
             same_op = as_recorded(self.op) == as_recorded(other.op)
         if not same_op:

@@ -241,6 +241,10 @@ BARRIERS = frozenset(name for name, op in COLLECTIVES.items() if op.payload is N
 #: Calls that return after they have happened, with every backend: barriers, and those of Python
 #: objects, whose result is copied to the host.
 BLOCKS_HOST = BARRIERS | {name for name in COLLECTIVES if "_object" in name}
+#: TensorFlow's strategy of several workers, which connects them when it is made.
+STRATEGY = "MultiWorkerMirroredStrategy"
+#: Calls in which ranks find each other, by what each was told of the others.
+MEETINGS = frozenset({"init_process_group", STRATEGY})
 OPERATIONS: dict[str, Operation] = {**COLLECTIVES, **MESSAGES, **SETUP, **SUBGROUPS}
 
 #: The backends' names for operations in the Flight Recorder and the profiler, without the

@@ -125,6 +125,8 @@ class Snapshot:
         As in the session; ``backend`` is empty if the session was started without a group.
     has_group
         False for a session whose cells form the group themselves.
+    framework
+        The framework for which the session prepared its ranks, such as ``"tensorflow"``.
     timeout_s, hang_after_s
         The session's limits, in seconds; ``timeout_s`` is that of PyTorch if the session has none.
     duration_s
@@ -174,6 +176,7 @@ class Snapshot:
     backend: str = "gloo"
     device: str = "cpu"
     has_group: bool = True
+    framework: str = ""
     timeout_s: float = 10.0
     hang_after_s: float = 2.0
     duration_s: float = 0.0

@@ -20,6 +20,7 @@ _GENERATED = re.compile(r"<(?!stdin>|ipython-input)")
 _INSTALLED = re.compile(
     r"[/\\](?:site|dist)-packages[/\\]"
     r"|[/\\]lib(?:64)?[/\\]python\d"
+    r"|[/\\]__autograph_generated_file\w*\.py$"  # TensorFlow's copy of a function
     r"|[/\\]ddt_notebook[/\\](?:host|magics|model|probes|rank|session|wire)[/\\]"
 )
 

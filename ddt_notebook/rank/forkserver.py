@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ..model.frameworks import PREPARED
 from ..wire.messages import (
     ChildEnded,
     Done,
@@ -249,14 +250,24 @@ class ForkServer:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def warm_up() -> None:
-    """Import what ranks need."""
+def warm_up(framework: str = "") -> None:
+    """Import what ranks need, and the modules of a framework.
+
+    Nothing of the framework may run here: TensorFlow's first operation starts threads, and a fork
+    would lack them and wait for them without end.
+    """
     gc.disable()  # imports make little garbage; collection would take a tenth of their time
     from . import torch_private
 
     for name in _WARM:
         importlib.import_module(name)
     torch_private.import_ahead()
+    if framework:
+        required, *others = PREPARED[framework].modules
+        importlib.import_module(required)
+        for name in others:
+            with suppress(ImportError):
+                importlib.import_module(name)
     from . import worker
 
     gc.freeze()  # each collection below would visit half a million objects
@@ -291,7 +302,10 @@ def ended_with(notebook: socket.socket) -> Iterator[None]:
 
 
 def main() -> None:
-    """Serve the notebook at standard input; with ``--cold``, spawn ranks and do not fork them."""
+    """Serve the notebook at standard input.
+
+    With ``--cold``, spawn ranks and do not fork them; ``--framework NAME`` imports one for them.
+    """
     notebook = socket.socket(fileno=os.dup(0))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -299,7 +313,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if "--cold" not in sys.argv:
         with ended_with(notebook):
-            warm_up()
+            at = sys.argv.index("--framework") + 1 if "--framework" in sys.argv else 0
+            warm_up(sys.argv[at] if at else "")
     server = ForkServer(notebook)
     server.send(ServerReady())
     server.serve()

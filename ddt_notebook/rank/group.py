@@ -18,6 +18,7 @@ from ..model.torch_features import MODELS_FOLLOW
 from ..wire.messages import RankSpec
 from . import torch_private
 from .frameworks import registered as frameworks
+from .frameworks.framework import Framework
 from .probes.calls import CallLog
 from .probes.sockets import GroupSockets
 
@@ -48,6 +49,12 @@ class RankGroup:
         self._forming = self._joined = False
         self._default: Any = None
         self._generation = self._inits = 0
+        #: The framework for which the session prepares its ranks.
+        self.framework: Framework | None = None
+        if spec.framework:
+            self.framework = frameworks.PREPARED[spec.framework]()
+            self.framework.install(self.calls)
+            self.sockets.also_free = self.framework.free
 
     def form(self, prefix: str, generation: int, *, join: bool = True) -> list[str]:
         """Leave any group, then join the one under ``prefix``.
@@ -77,6 +84,10 @@ class RankGroup:
         os.environ.pop(_AGENT_STORE, None)
         self._generation, self._inits = generation, 0
         self._joined = join and self.spec.group
+        if self.framework is not None:
+            with self.sockets.watching():
+                store = dist.PrefixStore(prefix, self._connect())
+                return self.framework.join(self.spec, store)
         if not self._joined:
             return []
         self._forming = True

@@ -153,6 +153,8 @@ class RankSpec(Message):
         on another host.
     confined
         Whether the rank may read only Python and the system, and write only ``directory``.
+    framework
+        The framework for which the session prepares the rank; see `model.frameworks`.
     """
 
     rank: int
@@ -175,6 +177,7 @@ class RankSpec(Message):
     confined: bool = False
     node: int = 0
     nodes: int = 1
+    framework: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -234,7 +234,10 @@ def test_start_status_stop(fake: Notebook) -> None:
 
 
 def test_options_reach_the_session(fake: Notebook) -> None:
-    fake.run("%ddt_start 4 -t 20 --hang-after 1.5 --memory 512M --backend gloo --no-group")
+    fake.run(
+        "%ddt_start 4 -t 20 --hang-after 1.5 --memory 512M --backend gloo --no-group "
+        "--framework tensorflow"
+    )
     assert session().world_size == 4
     assert session().settings == {
         "backend": "gloo",
@@ -245,6 +248,7 @@ def test_options_reach_the_session(fake: Notebook) -> None:
         "memory": "512M",
         "group": False,
         "simulate": None,
+        "framework": "tensorflow",
         "hosts": None,
     }
 

@@ -54,6 +54,8 @@ def correction(finding: Finding, snapshot: Snapshot) -> Correction | None:
     tree = tree_of(Document.of(snapshot.cell))
     if make is None or tree is None:
         return None
+    if snapshot.framework and make is not out_of_condition:
+        return None  # the others write calls of torch
     made = make(Fault(finding, snapshot, tree))
     if made is None or made.source == snapshot.cell.source:
         return None

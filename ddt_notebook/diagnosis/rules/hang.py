@@ -12,7 +12,7 @@ from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.wording import to_change
 from ddt_notebook.model import Call, Fact, Finding
 from ddt_notebook.model.finding import Confidence, Values
-from ddt_notebook.model.operations import RECEIVES, SENDS
+from ddt_notebook.model.operations import MEETINGS, RECEIVES, SENDS
 from ddt_notebook.program.escape_paths import Reason
 from ddt_notebook.program.iterations import have_fixed_rounds
 
@@ -88,7 +88,7 @@ def _absences(context: Context) -> dict[tuple[tuple[int, ...], str], _Absence]:
         if not settled and not failed and context.snapshot.outcome in ("hung", "interrupted"):
             culprits = {r: state for r, state in roots.items() if state in _MOVING}
         call = wait.call
-        if call.op == "init_process_group" and context.discord is not None:
+        if call.op in MEETINGS and context.discord is not None:
             continue  # they called it, but their arguments disagree
         key: tuple[object, ...] = (call.kind, call.group, call.op, call.sequence)
         if call.kind == "p2p":
@@ -149,7 +149,7 @@ def _finding(context: Context, absence: _Absence, state: str) -> Finding:
     else:
         cause, explained = _cause(context, ranks, direct[0], call, state)
         explained = [*explained, *awaited]
-    if call.op == "init_process_group" and state == "finished":
+    if call.op in MEETINGS and state == "finished":
         cause = "rank-missing-at-setup"  # `explained` holds the reason
     facts = blocked_in(context, direct) + gone_on(context, direct)
     if state != "idle":

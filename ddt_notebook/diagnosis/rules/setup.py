@@ -36,7 +36,7 @@ _CONFIDENCE: Mapping[Kind, Confidence] = {
 
 
 def strangers(context: Context) -> Iterator[Finding]:
-    """Report arguments of ``init_process_group`` on different ranks that do not fit together."""
+    """Report ranks that were told of each other what does not fit together, so no group forms."""
     found = context.discord
     if found is None:
         return
@@ -56,7 +56,7 @@ def strangers(context: Context) -> Iterator[Finding]:
         places=context.places([*ranks, *waiting]),
         facts=[*_announced(found), *_server(found), *blocked_in(context, everyone)],
         confidence=_CONFIDENCE.get(found.kind, "certain"),
-        op="init_process_group",
+        op=next(call.op for call in found.joined.values()),
     )
 
 

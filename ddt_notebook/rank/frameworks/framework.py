@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ...wire.messages import RankSpec
     from ..probes.calls import CallLog
 
 
@@ -29,6 +30,26 @@ class Framework:
     def forget_groups(self) -> list[str]:
         """Forget the groups that have ended; returns notes for the user."""
         return []
+
+    def join(self, spec: RankSpec, store: Any) -> list[str]:
+        """Meet the other ranks of a session that prepares its ranks for this framework.
+
+        Parameters
+        ----------
+        spec
+            The rank.
+        store
+            A store with which all ranks of the session are connected; its keys are new.
+
+        Returns
+        -------
+        list of str
+            Notes for the user.
+        """
+        return []
+
+    def free(self) -> None:
+        """End this rank's wait in a collective of the framework; the monitor's thread calls it."""
 
     def take_notes(self) -> list[str]:
         """Notes for the user since the last call."""

@@ -6,8 +6,11 @@ from ..probes.calls import CallLog
 from .accelerate import Accelerate
 from .deepspeed import DeepSpeed
 from .framework import Framework
+from .tensorflow import TensorFlow
 
 FRAMEWORKS: tuple[Framework, ...] = (Accelerate(), DeepSpeed())
+#: Those for which a session prepares its ranks, by their names in `model.frameworks`.
+PREPARED: dict[str, type[Framework]] = {"tensorflow": TensorFlow}
 
 
 def install(calls: CallLog) -> None:

@@ -326,6 +326,39 @@ class CallLog:
             self._works[result] = index
         return result
 
+    def record(self, record: CallRecord, function: Callable[[], Any], package: str) -> Any:
+        """Make a call that does not pass through ``torch.distributed``, and record it.
+
+        The files of ``package``, which makes the call, are not named as its library.
+
+        It may be made on another thread for which the main thread waits, such as TensorFlow's
+        threads for replicas. A call that is made inside of a recorded one is not recorded.
+        """
+        __tracebackhide__ = True
+        writer = self._ring
+        if writer is None or self._depth:
+            return function()
+        here = threading.get_ident() == self._main
+        if self.branches is not None:
+            record.branches_before, record.branch_hash = self.branches.count, self.branches.hash
+        _locate(record, sys._getframe(1) if here else sys._current_frames().get(self._main))
+        if record.library is not None and (package_file(record.library) or "").startswith(package):
+            record.library = None
+        self._depth += 1
+        index = writer.begin(record, time.monotonic(), blocking=True)
+        status = ring.FAILED
+        try:
+            result = function()
+            status = ring.DONE
+        except BaseException as error:
+            if self.failure_hook is not None:
+                self.failure_hook(error)
+            raise
+        finally:
+            self._depth -= 1
+            writer.end(index, status, time.monotonic(), -1)
+        return result
+
     def _reduces(self, given: Mapping[str, Any], record: CallRecord) -> None:
         """Show the tensor of an ``all_reduce`` to the probes that look at it."""
         if training.RECORD.sampling:

@@ -10,7 +10,7 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from .peers import stranger
@@ -41,6 +41,8 @@ class GroupSockets:
         self._oldest_request = 0
         self._lock = threading.Lock()
         self._before: dict[int, int] | None = None
+        #: Ends a wait of this rank in a framework's own connections.
+        self.also_free: Callable[[], None] = lambda: None
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -88,7 +90,10 @@ class GroupSockets:
     def cut_as_asked(self, request: int) -> int:
         """Cut, unless the main thread already runs a later request; returns how many were cut."""
         with self._lock:
-            return self.cut() if request >= self._oldest_request else 0
+            if request < self._oldest_request:
+                return 0
+            self.also_free()
+            return self.cut()
 
     def forget(self) -> None:
         """Forget all sockets: the groups were destroyed."""

@@ -10,7 +10,13 @@ import pytest
 from ddt_notebook import system_memory
 from ddt_notebook.host import limits
 from ddt_notebook.host.errors import SessionError
-from ddt_notebook.host.limits import RANK_BYTES, check_ranks, free_memory, parse_bytes
+from ddt_notebook.host.limits import (
+    RANK_BYTES,
+    check_framework,
+    check_ranks,
+    free_memory,
+    parse_bytes,
+)
 
 
 @pytest.fixture
@@ -110,3 +116,21 @@ def test_ranks_that_do_not_exist_are_refused(ranks: object, text: str) -> None:
 def test_an_empty_choice_of_ranks_is_refused(count: int) -> None:
     with pytest.raises(SessionError, match="at least 1 rank"):
         check_ranks(count, "fork")
+
+
+@pytest.mark.parametrize(
+    ("name", "installed", "alone", "text"),
+    [
+        ("tensorflw", True, True, "no framework 'tensorflw'.*known: tensorflow"),
+        ("tensorflow", False, True, r"TensorFlow is not installed: pip install 'ddt-notebook\[ten"),
+        ("tensorflow", True, False, "run on this machine"),
+    ],
+)
+def test_a_framework_without_its_needs_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, installed: bool, alone: bool, text: str
+) -> None:
+    found = SimpleNamespace(find_spec=lambda module: object() if installed else None)
+    monkeypatch.setattr(limits.importlib, "util", found)
+    with pytest.raises(SessionError, match=text) as caught:
+        check_framework(name, alone=alone)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,350 @@
+"""What a rank does for TensorFlow: its cluster, the record of its collectives, the end of a wait.
+
+A rank is a worker of a cluster that ``TF_CONFIG`` describes. TensorFlow runs collectives inside of
+the execution of a graph, so one execution of a graph that contains collectives is one record. The
+collectives that run eagerly, such as those that create variables, are records of their own.
+
+Checked with TensorFlow 2.21. Private names are looked up when the rank starts, and all of them
+stand in `_install`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import socket
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ...model import Rendezvous
+from ...model.collective import Shape
+from ...model.operations import STRATEGY
+from ...model.user_code import package_file
+from ...wire.records import CallRecord, Group
+from .framework import Framework
+
+if TYPE_CHECKING:
+    from ...wire.messages import RankSpec
+    from ..probes.calls import CallLog
+
+_PACKAGE = "tensorflow/"
+#: Shapes written for one execution; more collectives are cut.
+_MOST_SHAPES = 8
+#: How often a worker looks whether the others have come, in seconds.
+_LOOK_EVERY_S = 0.005
+#: Nodes of a graph that begin so prepare a collective and do not communicate.
+_PREPARES = ("CollectiveInit", "CollectiveAssign")
+_FREED = "the session ended this wait, because a worker is missing or its call differs"
+_ABORTED = (
+    "TensorFlow's collectives were aborted: make the strategy again, and the model and the "
+    "optimizer in its scope; until then, variables can still be read"
+)
+#: A whole cluster: its addresses, the chief's first, and the number of this worker in it.
+_Place = tuple[tuple[str, ...], int]
+
+
+#: Name of a graph, and shape and type of what its collectives send.
+_Graph = tuple[str, tuple[Any, ...]]
+
+
+class TensorFlow(Framework):
+    """TensorFlow, whose collectives do not pass through ``torch.distributed``."""
+
+    def __init__(self) -> None:
+        self._rank, self._world_size = 0, 1
+        self._calls: CallLog | None = None
+        self._store: Any = None
+        self._epoch = ""  # names the meeting that gave the cluster of now
+        self._broken = self._freed = False
+        self._outdated = False  # whether TensorFlow still has the connections of an earlier cluster
+        self._reserved: socket.socket | None = None
+        self._config = ""
+        self._strategies = 0  # of several workers, made in this cluster
+        self._made = 0  # calls in this cluster
+        self._group = Group("0")
+        #: Of each graph, what `_collectives` returns.
+        self._found: weakref.WeakKeyDictionary[Any, _Graph | None] = weakref.WeakKeyDictionary()
+
+    def install(self, calls: CallLog) -> None:
+        """Record the collectives from now on."""
+        self._calls = calls
+        _install(self)
+
+    # -- the cluster ---------------------------------------------------------------------------
+
+    def join(self, spec: RankSpec, store: Any) -> list[str]:
+        """Give the rank its place in a cluster of all ranks.
+
+        The cluster stays as it is if every rank is well and has made as many calls. Otherwise each
+        rank gets a new address: an aborted collective leaves TensorFlow unable to run another one.
+        Its connections end when the user's code makes a strategy, because variables can be read
+        until then.
+        """
+        self._rank, self._world_size, self._store = spec.rank, spec.world_size, store
+        known = self._config
+        address, reserved = _reserve(spec.store_address)
+        said = json.dumps([address, self._epoch, self._broken, self._made])
+        store.set(f"worker/{spec.rank}", said)
+        workers = [json.loads(store.get(f"worker/{rank}")) for rank in range(spec.world_size)]
+        alike = all(worker[1:] == workers[0][1:] for worker in workers)
+        if known and alike and not self._broken:
+            reserved.close()
+            os.environ["TF_CONFIG"] = known  # a cell may have changed it
+            return []
+        used, self._strategies, self._made = self._strategies, 0, 0
+        self._broken, self._outdated = False, self._outdated or used > 0
+        self._group = Group("0", tuple(range(self._world_size)))
+        if self._reserved is not None:
+            self._reserved.close()
+        self._reserved, self._epoch = reserved, str(workers[0][0])
+        cluster = {"worker": [worker[0] for worker in workers]}
+        self._config = json.dumps(
+            {"cluster": cluster, "task": {"type": "worker", "index": spec.rank}}
+        )
+        os.environ["TF_CONFIG"] = self._config
+        # the server shares the port with the socket that keeps other programs from it
+        os.environ["TF_GRPC_REUSE_PORT"] = "true"
+        return [_ABORTED] if used else []
+
+    def _end_connections(self) -> None:
+        """Begin anew with the next operation: the cluster of before has ended."""
+        from tensorflow.python.eager import context
+
+        if self._outdated and context.context()._context_handle is not None:
+            context._reset_context()
+        self._outdated = False
+
+    def meet(self, place: _Place) -> None:
+        """Wait until all workers of a cluster have come here, so that none waits in TensorFlow.
+
+        There, a worker that waits for others cannot be interrupted, and it says nothing.
+        """
+        cluster, number = place
+        self._freed = False
+        self._strategies += 1
+        key = f"strategy/{self._strategies}"
+        self._store.set(f"{key}/{self._rank}", json.dumps([cluster, number]))
+        keys = {rank: f"{key}/{rank}" for rank in range(self._world_size)}
+        came: dict[int, int] = {}
+        while set(came.values()) != set(range(len(cluster))):
+            for rank, at in keys.items():
+                if rank not in came and self._store.check([at]):
+                    theirs, their_number = json.loads(self._store.get(at))
+                    if tuple(theirs) == cluster:
+                        came[rank] = their_number
+            if self._freed:
+                raise RuntimeError(_FREED)
+            time.sleep(_LOOK_EVERY_S)
+        members = tuple(sorted(came))
+        everyone = len(members) == self._world_size
+        self._group = Group("0" if everyone else f"workers at {cluster[0]}", members)
+
+    # -- the end of a wait ---------------------------------------------------------------------
+
+    def free(self) -> None:
+        """Abort the collectives of this rank if it is in TensorFlow now."""
+        self._freed = True
+        if not _is_in_tensorflow():
+            return
+        self._broken = True
+        from tensorflow.python.eager import context
+        from tensorflow.python.framework import errors
+
+        # without a handle the main thread makes one just now, and this thread would wait for it
+        if context.context()._context_handle is not None:
+            context.context().abort_collective_ops(errors.UNAVAILABLE, _FREED)
+
+    # -- records -------------------------------------------------------------------------------
+
+    def recorded(self, record: CallRecord, function: Callable[[], Any]) -> Any:
+        """Record a call and make it."""
+        __tracebackhide__ = True
+        assert self._calls is not None
+        self._made += 1
+        try:
+            return self._calls.record(record, function, _PACKAGE)
+        except BaseException:
+            self._broken = True
+            raise
+
+    def made_strategy(self, place: _Place, function: Callable[[], Any]) -> Any:
+        """Record the making of a strategy of several workers."""
+        __tracebackhide__ = True
+        cluster, number = place
+
+        def meet_and_make() -> Any:
+            __tracebackhide__ = True
+            self.meet(place)
+            self._end_connections()
+            return function()
+
+        record = CallRecord(op=STRATEGY, kind="setup", number=self._strategies + 1)
+        record.group = Group("0", tuple(range(len(cluster))))
+        record.rendezvous = Rendezvous(address=cluster[0], rank=number, world_size=len(cluster))
+        return self.recorded(record, meet_and_make)
+
+    def executed(self, graph_function: Any, function: Callable[[], Any]) -> Any:
+        """Record the execution of a graph, if it contains collectives."""
+        __tracebackhide__ = True
+        if graph_function not in self._found:
+            self._found[graph_function] = _collectives(graph_function)
+        found = self._found[graph_function]
+        if found is None:
+            return function()
+        name, tensors = found
+        record = CallRecord(op=name, group=self._group, reduce_op="SUM")
+        record.shapes = tuple(shape for shape, _ in tensors)
+        record.dtypes = tuple(dtype for _, dtype in tensors)
+        return self.recorded(record, function)
+
+    def ran_eagerly(
+        self, op: str, shape: Shape, dtype: str, root: int | None, function: Callable[[], Any]
+    ) -> Any:
+        """Record a collective outside of graphs."""
+        __tracebackhide__ = True
+        record = CallRecord(op=op, group=self._group, root=root, shapes=(shape,), dtypes=(dtype,))
+        if op == "all_reduce":
+            record.reduce_op = "SUM"
+        return self.recorded(record, function)
+
+
+def _reserve(address: str) -> tuple[str, socket.socket]:
+    """An address with a free port, and the socket that keeps it."""
+    kept = socket.socket()
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    kept.bind((address, 0))
+    return f"{address}:{kept.getsockname()[1]}", kept
+
+
+def _is_in_tensorflow() -> bool:
+    """Whether a function of TensorFlow, or of this module, is on the main thread's stack."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file == __file__ or (package_file(file) or "").startswith(_PACKAGE):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _collectives(graph_function: Any) -> _Graph | None:
+    """The name of a graph and the tensors of its collectives; None if it has no collective."""
+    graph = graph_function.graph
+    definition = graph.as_graph_def()
+    nodes = [node for node in definition.node if _communicates(node.op)]
+    inner = any(_communicates(n.op) for f in definition.library.function for n in f.node_def)
+    if not nodes and not inner:
+        return None
+    name = graph_function.name
+    name = name.decode() if isinstance(name, bytes) else str(name)
+    name = name.removeprefix("__inference_").rpartition("_")[0] or name
+    tensors = tuple(_tensors(graph, [node.name for node in nodes]))[:_MOST_SHAPES]
+    # one that is unknown on this rank may be known on another: then the lists cannot be compared
+    return f"{name}()", tensors if all(tensors) else ()
+
+
+def _communicates(op: str) -> bool:
+    return op.startswith("Collective") and not op.startswith(_PREPARES)
+
+
+def _tensors(graph: Any, names: list[str]) -> Iterator[tuple[Shape, str] | None]:
+    """Shape and type of what each collective of a graph sends; None if the shape is not known."""
+    for name in names:
+        inputs = graph.get_operation_by_name(name).inputs
+        known = len(inputs) > 0 and inputs[0].shape.is_fully_defined()
+        yield (tuple(inputs[0].shape.as_list()), inputs[0].dtype.name) if known else None
+
+
+def _install(rank: TensorFlow) -> None:
+    """Replace the functions of TensorFlow through which every collective passes."""
+    from tensorflow.python.distribute import (
+        collective_all_reduce_strategy,
+        cross_device_utils,
+        multi_worker_util,
+    )
+    from tensorflow.python.eager import context
+    from tensorflow.python.eager.polymorphic_function import concrete_function
+    from tensorflow.python.ops import collective_ops
+
+    def replace(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+        original = getattr(owner, name)
+        setattr(owner, name, functools.wraps(original)(wrap(original)))
+
+    def graph(original: Any) -> Any:
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            if not context.executing_eagerly():  # it becomes a part of another graph
+                return original(self, *args, **kwargs)
+            return rank.executed(self, lambda: original(self, *args, **kwargs))
+
+        return call
+
+    def eager(op: str) -> Callable[[Any], Any]:
+        def wrap(original: Any) -> Any:
+            def call(self: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+                __tracebackhide__ = True
+                if not context.executing_eagerly():
+                    return original(self, tensor, *args, **kwargs)
+                shape, dtype = tuple(tensor.shape.as_list()), tensor.dtype.name
+                return rank.ran_eagerly(
+                    op, shape, dtype, None, lambda: original(self, tensor, *args, **kwargs)
+                )
+
+            return call
+
+        return wrap
+
+    def sends(original: Any) -> Any:
+        def call(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            if not context.executing_eagerly():
+                return original(tensor, *args, **kwargs)
+            shape, dtype = tuple(tensor.shape.as_list()), tensor.dtype.name
+            return rank.ran_eagerly(
+                "broadcast", shape, dtype, 0, lambda: original(tensor, *args, **kwargs)
+            )
+
+        return call
+
+    def receives(original: Any) -> Any:
+        def call(shape: Any, dtype: Any, *args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            if not context.executing_eagerly():
+                return original(shape, dtype, *args, **kwargs)
+            return rank.ran_eagerly(
+                "broadcast",
+                tuple(map(int, shape)),
+                dtype.name,
+                0,
+                lambda: original(shape, dtype, *args, **kwargs),
+            )
+
+        return call
+
+    def strategy(original: Any) -> Any:
+        def call(self: Any, resolver: Any) -> Any:
+            __tracebackhide__ = True
+            spec = multi_worker_util.normalize_cluster_spec(resolver.cluster_spec()).as_dict()
+            cluster = (*spec.get("chief", ()), *spec.get("worker", ()))
+            kind, number = resolver.task_type, resolver.task_id
+            if len(cluster) < 2 or kind not in ("chief", "worker") or number is None:
+                return original(self, resolver)
+            number += len(spec.get("chief", ())) if kind == "worker" else 0
+            return rank.made_strategy((cluster, number), lambda: original(self, resolver))
+
+        return call
+
+    replace(concrete_function.ConcreteFunction, "_call_flat", graph)
+    launcher = cross_device_utils.CollectiveReplicaLauncher
+    replace(launcher, "all_reduce", eager("all_reduce"))
+    replace(launcher, "_all_gather", eager("all_gather"))
+    for version in ("", "_v2"):
+        replace(collective_ops, f"broadcast_send{version}", sends)
+        replace(collective_ops, f"broadcast_recv{version}", receives)
+    extended = collective_all_reduce_strategy.CollectiveAllReduceExtended
+    replace(extended, "_initialize_multi_worker", strategy)
