@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import functools
 import json
+import operator
 import pickle
 import re
 import sys
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,12 @@ from ..model.collective import Shape
 
 _MAX_BYTES = 1 << 28
 _NEEDED = frozenset({"profiling_name", "process_group", "collective_seq_id"})
+#: What is read of every entry.
+_FIELDS = (
+    "process_group", "pg_id", "profiling_name", "is_p2p", "input_sizes", "input_dtypes",
+    "output_sizes", "timeout_ms", "frames", "collective_seq_id", "retired", "state",
+)  # fmt: skip
+_FIELDS_OF = operator.itemgetter(*_FIELDS)
 #: The number of a rank in a text; no job has ranks of more digits.
 _RANK = re.compile(r"(?<!\d)\d{1,7}(?!\d)")
 #: Exceptions of reading an entry whose values are not those that the recorder writes.
@@ -108,8 +115,8 @@ class Columns:
     @classmethod
     def from_bytes(cls, data: bytes) -> Columns:
         """The inverse of `to_bytes`; it creates plain data only."""
-        rank, file, kinds, kind_of, numbers, done, dropped, members, formations = flight.unpickled(
-            data
+        rank, file, kinds, kind_of, numbers, done, dropped, members, formations = (
+            flight.unpickled_quickly(data)
         )
         return cls(
             rank,
@@ -124,8 +131,15 @@ class Columns:
         )
 
 
-def read(file: Path, rank: int) -> Columns:
+def read(file: Path, rank: int, unpickled: Callable[[bytes], Any] = flight.unpickled) -> Columns:
     """Read one dump.
+
+    Parameters
+    ----------
+    file, rank
+        The file, and the rank that wrote it.
+    unpickled
+        How a pickle is read: `flight.unpickled`, or quickly in a process that limits itself.
 
     Raises
     ------
@@ -138,13 +152,15 @@ def read(file: Path, rank: int) -> Columns:
     """
     if file.stat().st_size > _MAX_BYTES:
         raise FormatError(f"larger than {_MAX_BYTES >> 20} MB")
-    return parse(file.read_bytes(), rank, file.name)
+    return parse(file.read_bytes(), rank, file.name, unpickled)
 
 
-def parse(data: bytes, rank: int, name: str) -> Columns:
+def parse(
+    data: bytes, rank: int, name: str, unpickled: Callable[[bytes], Any] = flight.unpickled
+) -> Columns:
     """The dump of a rank from its bytes; see `read`."""
     try:
-        plain = json.loads(data) if data[:1] == b"{" else flight.unpickled(data)
+        plain = json.loads(data) if data[:1] == b"{" else unpickled(data)
     except (*_STRANGE, pickle.UnpicklingError, EOFError, MemoryError, RecursionError) as error:
         raise FormatError(f"not a dump ({error or type(error).__name__})") from None
     if not isinstance(plain, dict) or not ("entries" in plain or "pg_config" in plain):
@@ -161,28 +177,38 @@ def _columns(plain: dict[str, Any], rank: int, name: str) -> Columns:
     formed: dict[str, dict[str, int]] = {}
     kind_of, numbers, done = array("I"), array("q"), bytearray()
     first: Any = None
-    for entry in _entries(plain):
+    for entry in plain.get("entries") or ():  # large jobs have millions
+        try:
+            fields = _FIELDS_OF(entry)
+        except (KeyError, TypeError):
+            if not isinstance(entry, dict) or not entry.keys() >= _NEEDED:
+                continue
+            fields = tuple(map(entry.get, _FIELDS))
+        group, formation, name, message, sizes, dtypes, outputs, timeout_ms, frames, *rest = fields
+        if not isinstance(group, (list, tuple)) or not group:
+            continue
         if first is None:
             first = entry.get("record_id", 0)
-        message = bool(entry.get("is_p2p"))
+        number, retired, state = rest
         # frames that entries share are one object, as torch writes them
         raw = (
-            tuple(entry["process_group"]),
-            entry.get("pg_id"),
-            entry["profiling_name"],
-            message,
-            tuple(map(tuple, entry.get("input_sizes") or ())),
-            tuple(entry.get("input_dtypes") or ()),
-            tuple(map(tuple, entry.get("output_sizes") or ())),
-            entry.get("timeout_ms"),
-            tuple(map(id, entry.get("frames") or ())),
+            tuple(group),
+            formation,
+            name,
+            bool(message),
+            tuple(map(tuple, sizes or ())),
+            tuple(dtypes or ()),
+            tuple(map(tuple, outputs or ())),
+            timeout_ms,
+            tuple(map(id, frames or ())),
         )
         kind = known.get(raw)
         if kind is None:
-            kind = known[raw] = kinds.setdefault(_kind(entry, message, formed), len(kinds))
+            made = _kind(entry, bool(message), formed)
+            kind = known[raw] = kinds.setdefault(made, len(kinds))
         kind_of.append(kind)
-        numbers.append(0 if message else int(entry["collective_seq_id"]))
-        done.append(bool(entry.get("retired")) or entry.get("state") == "completed")
+        numbers.append(0 if message else int(number))
+        done.append(bool(retired) or state == "completed")
     return Columns(
         rank=rank,
         file=name,
@@ -206,16 +232,6 @@ def _milliseconds(value: Any) -> float:
     if not 0 <= value < 2**63:
         raise ValueError(f"timeout_ms is {value!r:.40}")
     return float(value)
-
-
-def _entries(plain: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The entries that can be used, oldest first."""
-    for entry in plain.get("entries") or ():
-        if not isinstance(entry, dict) or not entry.keys() >= _NEEDED:
-            continue
-        group = entry["process_group"]
-        if isinstance(group, (list, tuple)) and group:
-            yield entry
 
 
 def _kind(entry: dict[str, Any], message: bool, formed: dict[str, dict[str, int]]) -> Kind:

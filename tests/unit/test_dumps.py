@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import resource
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from ddt_notebook.dumps import calls, readers
 from ddt_notebook.dumps.collection import collect
 from ddt_notebook.model.codec import FormatError
 from ddt_notebook.model.last_collectives import last_collectives
+
+from .wire.test_bypasses import BOMBS, SHARED
 
 TRAIN = {"filename": "/job/train.py", "line": 42, "name": "step"}
 TORCH = {"filename": "/x/site-packages/torch/nn/parallel/distributed.py", "line": 1, "name": "f"}
@@ -86,6 +90,7 @@ def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 
 @pytest.fixture
 def two_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "_HERE_BYTES", 0)
     monkeypatch.setattr(readers, "_WORTH_A_PROCESS", 1)
     monkeypatch.setattr(readers, "_cores", lambda: 2)
 
@@ -354,7 +359,7 @@ def test_processes_read_what_one_process_reads(
         write(tmp_path, rank, entry(1), entry(2, "broadcast"), *last, world=6)
     (tmp_path / "nccl_trace_rank_5").write_bytes(pickle.dumps({"entries": [Hostile()]}))
     several = load(tmp_path)
-    monkeypatch.setattr(readers, "_cores", lambda: 1)
+    monkeypatch.setattr(readers, "_HERE_BYTES", 1 << 20)
     assert several == load(tmp_path)
     assert any("nccl_trace_rank_5 was left out" in note for note in several.notes)
     assert not (tmp_path / "was-run").exists()
@@ -377,6 +382,43 @@ def test_a_file_that_ends_its_reader_is_left_out(
     monkeypatch.setattr(readers, "_MODULE", "keyword")  # ends at once
     with pytest.raises(FormatError, match="the process that read it ended"):
         load(tmp_path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the memory as Linux does")
+@pytest.mark.usefixtures("two_processes")
+def test_small_dumps_that_become_large_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bombs, and one whose key takes years to hash, read by processes that limit themselves."""
+    child = "from ddt_notebook.dumps import child\nchild._LIMIT_S = 1\nchild.main()"
+    (tmp_path / "hasty_child.py").write_text(child)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(readers, "_MODULE", "hasty_child")
+    folder = tmp_path / "dumps"
+    folder.mkdir()
+    write(folder, 0, entry(1), world=1)
+    for number, bomb in enumerate(BOMBS.values()):
+        (folder / f"nccl_trace_rank_{number + 1}").write_bytes(b"\x80\x05" + bomb + b".")
+    found = collect(folder)
+    assert found.snapshot is not None
+    assert [report.rank for report in found.snapshot.ranks] == [0]
+    assert sum("was left out" in note for note in found.notes) == len(BOMBS)
+    peak_kb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    assert peak_kb < 500_000
+
+
+def test_parts_that_are_shared_over_and_over_are_left_out(tmp_path: Path) -> None:
+    """Their text or hash would take years, here in this process."""
+    write(tmp_path, 0, entry(1), world=1)
+    for rank, container in enumerate(("list", "tuple"), start=1):
+        shared: Any = "x"
+        for _ in range(60):
+            shared = [shared, shared] if container == "list" else (shared, shared)
+        name = {"profiling_name": shared} if rank == 1 else {"pg_id": shared}
+        write(tmp_path, rank, entry(1, **name), world=1)
+    (tmp_path / "nccl_trace_rank_3").write_bytes(b"\x80\x02}N" + SHARED + b"Ns.")
+    found = collect(tmp_path)
+    assert sum("was left out" in note for note in found.notes) == 3
 
 
 def test_a_dump_that_is_older_than_the_others(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ class _Recorder:
         dump = torch_private.dump_flight_recorder
         if self._on_device:
             dump = torch_private.device_recorder("_dump_nccl_trace")
-        data = flight.unpickled(dump(True, True, False)) if dump is not None else {}
+        data = flight.unpickled_quickly(dump(True, True, False)) if dump is not None else {}
         return {entry["record_id"]: entry.get("frames", []) for entry in data.get("entries", [])}
 
     def _is_done(self, raw: dict[str, Any]) -> bool:

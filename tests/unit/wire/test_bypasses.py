@@ -129,6 +129,7 @@ MILLION = b"B" + (10**6).to_bytes(4, "little") + bytes(10**6) + b"\x940"
 TENSOR = named("ddt_notebook.wire.objects", "_tensor") + b"\x940"
 COPY = b"h\x01(h\x00\x8c\x05uint8J@B\x0f\x00\x85\x89tR"
 DEEP = 200_000
+SHARED = b"2\x86" * 60  # a pair of the same two objects, of which each is such a pair
 #: Short pickles of what would fill the memory, take years, or overflow the stack.
 BOMBS = {
     **{
@@ -153,6 +154,7 @@ BOMBS = {
     "a fraction of years": call("fractions", "Fraction", text("1e999999999")),
     "a tensor in many copies": MILLION + TENSOR + b"](" + COPY * 1000 + b"e",
     "a key as deep as the stack": b"}N" + b"\x85" * DEEP + b"Ns",
+    "a key of shared parts": b"}N" + SHARED + b"Ns",
     "a member as deep as the stack": b"(N" + b"\x85" * DEEP + b"\x91",
     "slices as deep as the stack": (
         named("builtins", "slice") + b"\x940" + b"h\x00" * DEEP + b"N" + b"\x85R" * DEEP
@@ -188,9 +190,13 @@ def test_a_small_pickle_does_not_become_large(
     read: Callable[[bytes], object], limited_memory: None
 ) -> None:
     for what, stream in BOMBS.items():
+        if read is unpickled and what.startswith("a place in the memo"):
+            assert read(b"\x80\x05" + stream + b".") is None, what
+            continue
         with pytest.raises((CannotTravel, pickle.UnpicklingError)) as refused:
             read(b"\x80\x05" + stream + b".")
         assert "too little memory" not in str(refused.value), what
+        assert "MemoryError" not in str(refused.value), what
 
 
 #: Types of numpy that take plain bytes for objects, or read beyond the bytes of an item.
