@@ -184,23 +184,32 @@ def _columns(plain: dict[str, Any], rank: int, name: str) -> Columns:
             if not isinstance(entry, dict) or not entry.keys() >= _NEEDED:
                 continue
             fields = tuple(map(entry.get, _FIELDS))
-        group, formation, name, message, sizes, dtypes, outputs, timeout_ms, frames, *rest = fields
-        if not isinstance(group, (list, tuple)) or not group:
+        (
+            group, formation, name, message, sizes, dtypes, outputs, timeout_ms, frames,
+            number, retired, state,
+        ) = fields  # fmt: skip
+        if type(group) is not tuple:
+            if not isinstance(group, list):
+                continue
+            group = tuple(group)
+        if not group:
             continue
         if first is None:
             first = entry.get("record_id", 0)
-        number, retired, state = rest
-        # frames that entries share are one object, as torch writes them
+        sizes, dtypes = sizes or (), dtypes or ()
         raw = (
-            tuple(group),
+            group,
             formation,
             name,
             bool(message),
-            tuple(map(tuple, sizes or ())),
-            tuple(dtypes or ()),
-            tuple(map(tuple, outputs or ())),
             timeout_ms,
-            tuple(map(id, frames or ())),
+            len(sizes),
+            len(dtypes),
+            *map(tuple, sizes),
+            *dtypes,
+            *map(tuple, outputs or ()),
+            # frames that entries share are one object, as torch writes them
+            *map(id, frames or ()),
         )
         kind = known.get(raw)
         if kind is None:
@@ -208,7 +217,7 @@ def _columns(plain: dict[str, Any], rank: int, name: str) -> Columns:
             kind = known[raw] = kinds.setdefault(made, len(kinds))
         kind_of.append(kind)
         numbers.append(0 if message else int(number))
-        done.append(bool(retired) or state == "completed")
+        done.append(True if retired else state == "completed")
     return Columns(
         rank=rank,
         file=name,

@@ -93,12 +93,12 @@ def unpickled(data: bytes) -> Any:
     try:
         content = _CarefulUnpickler(io.BytesIO(data)).load()
         _check_nesting(content)
-        return content
     except pickle.UnpicklingError:
         raise
     except Exception as error:  # whatever Python's opcodes raise for operands that are not theirs
         why = f"{type(error).__name__}: {error}"
         raise pickle.UnpicklingError(f"the dump cannot be read: {why:.200}") from error
+    return content
 
 
 def unpickled_quickly(data: bytes) -> Any:

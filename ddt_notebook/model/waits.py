@@ -104,23 +104,25 @@ def waits(reports: Iterable[RankReport]) -> dict[int, Wait]:
     the number of ranks and not with its square.
     """
     by_rank = {report.rank: report for report in reports}
-    collectives: dict[tuple[object, ...], list[_Collective]] = defaultdict(list)
-    result: dict[int, Wait] = {}
+    blocked: dict[_Name, dict[int, Call]] = defaultdict(dict)
     for report in by_rank.values():
         call = report.blocked_call
-        if report.state != "blocked" or call is None:
-            continue
+        if report.state == "blocked" and call is not None:
+            blocked[call.kind, call.group][report.rank] = call
+    collectives: dict[tuple[object, ...], list[_Collective]] = defaultdict(list)
+    result: dict[int, Wait] = {}
+    for rank, call in [each for calls in blocked.values() for each in calls.items()]:
         if call.kind == "p2p":
-            result[report.rank] = _message_wait(call, report.rank, by_rank)
+            result[rank] = _message_wait(call, rank, by_rank)
             continue
         op = call.op if call.kind == "setup" else None
         known = collectives[call.kind, call.group, call.sequence, op]
         found = next((one for one in known if one.is_of(call)), None)
         if found is None:
-            found = _Collective(call, by_rank)
+            found = _Collective(call, by_rank, blocked)
             known.append(found)
-        result[report.rank] = found.wait(call, report.rank)
-    return result
+        result[rank] = found.wait(call, rank)
+    return {rank: result[rank] for rank in by_rank if rank in result}
 
 
 class _Collective:
@@ -132,10 +134,18 @@ class _Collective:
         The call of one of the ranks that wait in it.
     by_rank
         The report of each rank.
+    blocked
+        The calls in which ranks are blocked, by kind and group, and rank.
     """
 
-    def __init__(self, call: Call, by_rank: Mapping[int, RankReport]) -> None:
+    def __init__(
+        self,
+        call: Call,
+        by_rank: Mapping[int, RankReport],
+        blocked: Mapping[_Name, Mapping[int, Call]],
+    ) -> None:
         self._by_rank, self._members = by_rank, _awaited(call)
+        self._blocked = blocked
         self._absent: set[int] = set()  # have neither made the call nor passed it
         self._left: set[int] = set()  # left it when they raised or died
         self._made: dict[_Kind, dict[int, Call]] = defaultdict(dict)
@@ -185,10 +195,16 @@ class _Collective:
         one name in the store, and may be connected crosswise.
         """
         if self._others is None:
+            of_names: Iterable[tuple[int, Iterable[Call]]] = ()
+            if call.op == "new_group":
+                of_names = ((rank, report.calls) for rank, report in self._by_rank.items())
+            elif call.kind == "collective":
+                beside = self._blocked.get((call.kind, call.group), {})
+                of_names = ((rank, [other]) for rank, other in beside.items())
             self._others = frozenset(
                 rank
-                for rank, report in self._by_rank.items()
-                if any(_is_namesake(call, other) for other in _of_names(call, report))
+                for rank, others in of_names
+                if any(_is_namesake(call, other) for other in others)
             )
         return self._others
 
@@ -209,6 +225,8 @@ class _Collective:
         return self._meeting[here]
 
 
+#: Kind of a call and name of its group.
+_Name = tuple[str, str]
 #: Calls of one kind do not differ from each other.
 _Kind = tuple[str, Fingerprint]
 
@@ -216,14 +234,6 @@ _Kind = tuple[str, Fingerprint]
 def _awaited(call: Call) -> tuple[int, ...]:
     """The ranks that a call waits for; a new group forms as soon as its own members call."""
     return call.new_members or call.members
-
-
-def _of_names(call: Call, other: RankReport) -> Iterable[Call]:
-    """The calls of another rank that may be on a group with the same name."""
-    if call.op == "new_group":
-        return other.calls
-    halted = other.blocked_call if other.state == "blocked" else None
-    return [halted] if call.kind == "collective" and halted is not None else []
 
 
 def _is_namesake(call: Call, other: Call) -> bool:

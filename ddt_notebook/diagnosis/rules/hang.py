@@ -73,8 +73,8 @@ def _absences(context: Context) -> dict[tuple[tuple[int, ...], str], _Absence]:
             continue
         roots = {
             rank: context.reports[rank].state if rank in context.reports else "unknown"
-            for rank in wait.missing - wait.mismatched - context.halted.keys()
-            if not context.strayed(rank, wait.call)
+            for rank in wait.missing - wait.mismatched
+            if rank not in context.halted and not context.strayed(rank, wait.call)
         }
         settled = {r: state for r, state in roots.items() if state in _SETTLED}
         if wait.anyone and len(settled) < len(wait.missing):

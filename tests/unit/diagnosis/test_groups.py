@@ -6,6 +6,7 @@ import pytest
 
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.diagnosis.wording import is_reason
+from ddt_notebook.model import RankReport
 from ddt_notebook.model.waits import cannot_complete, waits
 
 from .builders import all_reduce, call, fact, only, rank, snapshot
@@ -296,3 +297,25 @@ def test_groups_that_were_formed_again_have_the_names_of_the_earlier_ones() -> N
         for number, pair in PAIRS.items()
     ]
     assert diagnose(snapshot(*ranks, source=SOURCE)).ok
+
+
+def test_ranks_of_many_groups_are_each_looked_at_a_few_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not once for each group, as it would take seconds for 4,096 ranks in 512 groups."""
+    reports = [
+        rank(at, all_reduce(4, group=str(at // 2), members=(at & ~1, at | 1)), blocked=True)
+        for at in range(128)
+    ]
+    looks = 0
+    seen = RankReport.blocked_call.fget
+    assert seen is not None
+
+    def counted(report: RankReport):
+        nonlocal looks
+        looks += 1
+        return seen(report)
+
+    monkeypatch.setattr(RankReport, "blocked_call", property(counted))
+    assert len(waits(reports)) == 128
+    assert looks <= 4 * 128
