@@ -45,8 +45,10 @@ _PAGE = (
     "<style>body{{font:16px/1.45 system-ui,sans-serif;margin:8px 12px}}"
     "section{{overflow-x:auto}}</style><section>{}</section>"
 )
-_FIT = """for (const frame of document.querySelectorAll('iframe'))
-  frame.style.height = frame.contentDocument.documentElement.scrollHeight + 8 + 'px'"""
+_FIT = """for (const frame of document.querySelectorAll('iframe')) {
+  frame.style.height = 0  // a page is at least as high as its frame
+  frame.style.height = frame.contentDocument.documentElement.scrollHeight + 8 + 'px'
+}"""
 
 
 def as_if(run: Snapshot, size: int) -> Snapshot:

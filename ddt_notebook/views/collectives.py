@@ -73,7 +73,8 @@ class CollectivesView(RunView):
         parts = []
         if self._met:
             rows = self._line_rows()
-            parts.append(html.table(rows[:LINES], _LINE_HEAD, roles=self._line_roles()[:LINES]))
+            listed = html.table(rows[:LINES], _LINE_HEAD, roles=self._line_roles()[:LINES])
+            parts.append(html.tag("div", listed, role="lines"))
             if len(rows) > LINES:
                 parts.append(html.line(f"and {words.count(len(rows) - LINES, 'more line')}"))
         parts += [part for grid in self._grids() for part in traffic.as_html(grid)]

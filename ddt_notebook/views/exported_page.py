@@ -19,6 +19,7 @@ _STYLE = (
     "line-height:1.45;margin:2em auto;max-width:76em;padding:0 1.5em}"
     "h1{font-size:1.5em}h2{border-bottom:1px solid #808080;font-size:1.15em;margin:2em 0 .5em}"
     "section{overflow-x:auto}"
+    "@media(max-width:32em){body{padding:0 .6em}}"
 )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import html
+import re
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -28,6 +29,8 @@ COLOURS = {
 _CELL = "text-align:left;vertical-align:top;padding:2px 14px 2px 0;white-space:normal"
 #: A cell of at most this many characters, such as ``rank 1 +2.17 ms``, stays on one line.
 _SHORT = 20
+#: An amount, such as ``2.17 ms`` or ``▄ 1.2 MB``: it stays on one line on a narrow page, too.
+_AMOUNT = re.compile(r"(?:[▁-█≤] )?[\d.,]+ ?\S{0,4}")
 #: So does a title of a column of at most this many characters.
 _BRIEF = 8
 #: The least width of a longer cell, in its characters: on a narrow page, which then scrolls, it has
@@ -96,11 +99,15 @@ def code(text: str) -> Markup:
 
 
 def name(text: str, limit: int = 48) -> Markup:
-    """A foreign name, shortened in the middle; the tooltip shows all of it."""
+    """A foreign name, shortened in the middle; the tooltip shows all of it.
+
+    On a narrow page, lines end after its dots.
+    """
     short = safe.middle(text, limit)
     whole = safe.one_line(text) if short != text else ""
     wrap = "pre" if len(short) <= _SHORT else "pre-wrap"
-    return tag("span", short, style=f"{_MONO};white-space:{wrap}", role="code", title=whole)
+    parts = Markup(escape(short).replace(".", ".<wbr>"))
+    return tag("span", parts, style=f"{_MONO};white-space:{wrap}", role="code", title=whole)
 
 
 def pre(text: str) -> Markup:
@@ -138,7 +145,7 @@ def table(
     ]
     top = tag("tr", *names) if head else Markup()
     body = [
-        tag("tr", *(tag("td", cell, style="" if long else _style(cell)) for cell in row), role=role)
+        tag("tr", *(tag("td", cell) if long else _cell(cell) for cell in row), role=role)
         for row, role in zip_longest(rows, roles, fillvalue="")
     ]
     return tag(
@@ -152,6 +159,11 @@ def table(
 
 def _is_brief(title: str) -> bool:
     return len(title) <= _BRIEF
+
+
+def _cell(cell: str) -> Markup:
+    amount = not isinstance(cell, Markup) and _AMOUNT.fullmatch(cell)
+    return tag("td", cell, style=_style(cell), role="amount" if amount else "")
 
 
 def _style(cell: str) -> str:

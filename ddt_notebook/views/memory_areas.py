@@ -103,7 +103,7 @@ def as_html(found: Areas) -> Markup:
         rows.append(Markup(f"{html.escape(beside)}{row}"))
     # backgrounds are as high as the letters, so that rows touch at this height of a line
     style = "font-family:monospace;white-space:pre;line-height:1.15"
-    return html.tag("div", Markup("\n".join(rows)), style=style, role="code")
+    return html.tag("div", Markup("\n".join(rows)), style=style, role="code ddt-areas")
 
 
 def as_text(found: Areas) -> list[str]:

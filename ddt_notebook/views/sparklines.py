@@ -131,7 +131,9 @@ def painted(
 
 def fixed_width(*content: str) -> Markup:
     """Text or markup whose signs are aligned in columns."""
-    return html.tag("span", *content, style="font-family:monospace;white-space:pre", role="code")
+    return html.tag(
+        "span", *content, style="font-family:monospace;white-space:pre", role="code ddt-strip"
+    )
 
 
 def legend() -> str:

@@ -164,7 +164,8 @@ class TimelineView(RunView, Figured):
                 parts.append(html.line(self._path_words()))
             if self._waits:
                 roles = [_role(wait.call) for wait in self._longest()]
-                parts.append(html.table(self._wait_rows(), _WAIT_HEAD, roles=roles))
+                listed = html.table(self._wait_rows(), _WAIT_HEAD, roles=roles)
+                parts.append(html.tag("div", listed, role="waits"))
             shares_table = html.table(self._rows(shown), _HEAD)
             parts.append(html.details("share of time of each rank", shares_table))
         return [*parts, *map(html.line, self._notes())]

@@ -149,6 +149,8 @@ def state(report: RankReport, ranks: int = 1, *, script: bool = False) -> str:
         case "blocked":
             call, verb = report.blocked_call, "waits" if one else "wait"
             return f"{verb} in {safe.one_line(call.op, 60)}" if call else verb
+        case "running" if report.waits_for_ever:
+            return f"{'waits' if one else 'wait'} for a thread that has ended"
         case "running":
             op = operation_of(report.stack)
             doing = f"in {PASSES.get(op, safe.one_line(op, 60))}" if op else "still running"

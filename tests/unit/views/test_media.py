@@ -29,7 +29,7 @@ AMOUNT = re.compile(r"\d[\d.,]*\d|\d")
 #: The rows of a picture in a terminal.
 STRIP = re.compile(r"│([^│]+)│")
 LARGEST = 60_000
-HIDDEN, INLINE = ("style", "script"), ("span", "b", "i", "code")
+HIDDEN, INLINE = ("style", "script"), ("span", "b", "i", "code", "wbr")
 
 
 def gallery() -> ModuleType:

@@ -9,6 +9,7 @@ import pytest
 from ddt_notebook.model import Call, Position, RankReport
 from ddt_notebook.model.rank import Activity, RankState
 from ddt_notebook.model.waits import Waiting
+from ddt_notebook.views import words as view_words
 from ddt_notebook.views.waiting import parts
 
 AT = Position(file="/srv/prepare.py", line=12, code="tokenize(documents)")
@@ -84,3 +85,10 @@ def test_text_of_a_rank_is_cleaned_and_bounded() -> None:
 def test_a_suspended_rank_that_no_rank_waits_for() -> None:
     (line,) = parts(Waiting(awaited=(RankReport(rank=2, state="stopped"),)))
     assert line.startswith("rank 2 is suspended")
+
+
+def test_a_rank_that_waits_for_an_ended_thread_is_not_called_running() -> None:
+    waits, runs = awaited(0, waits_for="ended thread", cpu_share=0.0), awaited(1, cpu_share=0.8)
+    assert view_words.state(waits) == "waits for a thread that has ended"
+    assert view_words.state(waits, ranks=2) == "wait for a thread that has ended"
+    assert view_words.state(runs) == "was still running"
