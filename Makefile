@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 QUICKSTART := notebooks/00-quickstart.ipynb
 
-.PHONY: help demo test test-torch test-trainers test-deepspeed test-tensorflow lab lint format bench fuzz soak notebooks docs chromium neighbours extension clean
+.PHONY: help demo test test-torch test-trainers test-deepspeed test-tensorflow test-hosts lab lint format bench fuzz soak notebooks docs chromium neighbours extension clean
 
 help:
 	@echo "make demo    run the quick start, print its findings, write demo.html"
@@ -13,6 +13,7 @@ help:
 	@echo "make test-trainers   test programs of Accelerate, Trainer and Lightning"
 	@echo "make test-deepspeed   test programs of DeepSpeed"
 	@echo "make test-tensorflow   test programs of TensorFlow and Keras"
+	@echo "make test-hosts   test sessions on several hosts made of network namespaces (needs root)"
 	@echo "make lab     open the quick start in JupyterLab"
 	@echo "make bench   measure the figures of the README"
 	@echo "make fuzz    change saved runs, dumps, recorded folders and logs at random, and read them"
@@ -95,6 +96,15 @@ test-tensorflow:
 	$(TENSORFLOW_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[demo,tensorflow]' \
 		pytest pytest-rerunfailures pytest-timeout
 	$(TENSORFLOW_VENV)/bin/python -m pytest tests/tensorflow
+
+# Hosts are network namespaces: needs root. Debian's packages are installed where they are missing.
+HOST_PACKAGES := iproute2 nftables faketime openssh-server openssh-client
+test-hosts: $(VENV)/.installed
+	@test "$$(id -u)" = 0 || echo "not root: what needs network namespaces is skipped"
+	@for tool in ip nft faketime /usr/sbin/sshd; do command -v $$tool >/dev/null || exit 1; done \
+	|| test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null \
+	|| { apt-get update -q && apt-get install -yq --no-install-recommends $(HOST_PACKAGES); }
+	DDT_TEST_HOSTS=1 $(BIN)/python -m pytest -rs tests/multiprocess/test_joined_hosts.py tests/multiprocess/test_host_cards.py
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

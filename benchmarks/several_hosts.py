@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ddt_notebook.host.joining import Joining
 from ddt_notebook.host.session import Session
-from tests.multiprocess.test_joined_hosts import Network
+from tests.multiprocess.network import Network
 
 from .common import RANKS, Figure, median_of, quantity, run_checked, seconds, warm_up
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddt_notebook.faults import FaultCard, cards
+from ddt_notebook.faults import FaultCard, cards, host_cards
 from ddt_notebook.symptoms import Symptom, lessons, stages, symptom, symptoms
 from ddt_notebook.symptoms import fixes as fix_patterns
-from ddt_notebook.views.explain import CardView, ExplanationView
+from ddt_notebook.views.explain import CardView, ExplanationView, HostCardView
 
 #: The folder of the pages of symptoms.
 FOLDER = "symptoms"
@@ -18,12 +18,20 @@ _HEAD = """# Symptoms and faults
 Each fault has a cell that fails for real, and one that does the same work without the fault. In a
 notebook, `%ddt_explain CODE` and `%ddt_explain FAULT` show the same; a finding names both.
 """
+_HOSTS = """# Faults of several hosts
+
+Faults that one machine cannot have; the study did not separate them from the others. `make
+test-hosts` produces each of them on two hosts that are network namespaces, and finds it. Linux has
+one wall clock for all namespaces, so that the other clock is that of the agent only. Another
+version of PyTorch was not installed on one of them: there, the environment differs.
+"""
 _CODE = re.compile(r"(`[^`]*`)")
 
 
 def pages() -> dict[str, str]:
     """The text of each page, by its path below the folder of the guide."""
     made = {f"{FOLDER}/{known.code}.md": "".join(_symptom(known)) for known in symptoms()}
+    made[f"{FOLDER}/hosts.md"] = "".join(_hosts())
     return {"faults.md": "".join(_overview())} | made
 
 
@@ -34,8 +42,34 @@ def _overview() -> Iterator[str]:
         for known in (one for one in symptoms() if one.stage == stage.code):
             yield f"- [{_title(known)}]({FOLDER}/{known.code}.md)\n"
             yield "".join(f"  - [{_plain(card.title)}](#{card.id})\n" for card in _cards(known))
+    yield "\n## Several hosts\n\n"
+    yield f"- [Faults of several hosts]({FOLDER}/hosts.md), outside of the study\n"
+    yield "".join(f"  - [{_plain(card.title)}](#{card.id})\n" for card in host_cards().values())
     yield "\n```{toctree}\n:hidden:\n\n"
-    yield "\n".join(f"{FOLDER}/{known.code}" for known in symptoms()) + "\n```\n"
+    yield "\n".join(f"{FOLDER}/{known.code}" for known in symptoms()) + f"\n{FOLDER}/hosts\n```\n"
+
+
+def _hosts() -> Iterator[str]:
+    yield _HOSTS
+    for card in host_cards().values():
+        yield f"\n({card.id})=\n## {_capital(_plain(card.title))}\n\n`{card.id}`\n\n"
+        yield f"**What you see.** {_plain(card.sees)}\n\n**Why.** {_plain(card.why)}\n\n"
+        view = HostCardView(card)
+        lines = "\n".join(view.produced())
+        yield f"What produces it on the second host, as root:\n\n```sh\n{lines}\n```\n\n"
+        if card.cell:
+            yield f"A cell in which it shows:\n\n```python\n{card.cell}\n```\n\n"
+        if card.check:
+            yield f"`{view.doctor()}` finds it.\n\n"
+        yield "**What to change.**\n\n"
+        yield "".join(f"- {_plain(one.text)} (*{one.pattern}*)\n" for one in card.fixes)
+        yield f"\n**In a real job.** {_plain(card.cluster)}\n\n"
+        if card.apart:
+            yield "**Tell it apart.**\n\n| it may also be | in that fault |\n|---|---|\n"
+            for name, how in card.apart.items():
+                yield f"| [{name}](#{name}) | {_plain(how)} |\n"
+        links = (f"[{_plain(one.text)}]({one.url})" for one in card.references)
+        yield f"\nRead on: {' · '.join(links)}\n"
 
 
 def _symptom(known: Symptom) -> Iterator[str]:

@@ -52,7 +52,7 @@ def fixes(
         adds other ways.
     """
     shares = {known.pattern: known.share for known in taxonomy.fixes(symptom)}
-    of_card = _of_card(cause) if cause and cause in faults.card_ids() else ()
+    of_card = tuple((one.pattern, one.text) for one in faults.advice_of(cause or ""))
     of_message = messages.message(message).fixes if message is not None else ()
     chosen: tuple[tuple[str, str], ...]
     if of_message:
@@ -69,14 +69,10 @@ def fixes(
     ]
 
 
-def _of_card(cause: str) -> tuple[tuple[str, str], ...]:
-    return tuple((advice.pattern, advice.text) for advice in faults.card(cause).fixes)
-
-
 def causes() -> frozenset[str]:
     """Return the ids of all causes that findings can name."""
     own = (name for name in _advice() if "/" not in name)
-    return frozenset(own) | frozenset(faults.card_ids())
+    return frozenset(own) | frozenset(faults.page_ids())
 
 
 def to_confirm(entry: messages.Message) -> Fact:

@@ -9,7 +9,8 @@ from pathlib import Path
 from ddt_notebook.model.errors import DdtError
 from ddt_notebook.spelling import similar_names
 
-from .card import FaultCard, InvalidCard
+from .card import Advice, FaultCard, InvalidCard
+from .host_card import HostCard
 
 #: Folders of cards, in the order of the study's stages.
 FOLDERS = ("package", "communication", "preparation", "training")
@@ -66,3 +67,28 @@ def card(name: str) -> FaultCard:
 def cards() -> list[FaultCard]:
     """All cards, by stage and name."""
     return [card(name) for name in card_ids()]
+
+
+@functools.cache
+def host_cards() -> dict[str, HostCard]:
+    """The faults that only several hosts can have, by id."""
+    found = {}
+    for path in sorted((Path(__file__).parent / "hosts").glob("[!_]*.py")):
+        name = path.stem.replace("_", "-")
+        one = getattr(importlib.import_module(f"{__package__}.hosts.{path.stem}"), "CARD", None)
+        if not isinstance(one, HostCard) or one.id != name:
+            raise InvalidCard(f"card {name!r}: its module defines no such CARD")
+        found[name] = one
+    return found
+
+
+def page_ids() -> tuple[str, ...]:
+    """Ids of all faults that ``%ddt_explain`` has a page for."""
+    return (*card_ids(), *host_cards())
+
+
+def advice_of(name: str) -> tuple[Advice, ...]:
+    """What to change against a fault, best first; empty if no card has this id."""
+    if name in card_ids():
+        return card(name).fixes
+    return host_cards()[name].fixes if name in host_cards() else ()

@@ -13,7 +13,8 @@ from ddt_notebook.messages import Message, messages
 from ddt_notebook.symptoms import loader as taxonomy
 
 from .card import FaultCard
-from .loader import cards
+from .host_card import HostCard
+from .loader import cards, host_cards
 
 _WORD = re.compile(r"[a-z0-9_]+")
 _ENDINGS = ("ing", "ed", "er", "es", "s", "e")
@@ -148,7 +149,7 @@ def _entries() -> tuple[_Entry, ...]:
         for s in taxonomy.symptoms()
         if s.title != "others"
     ]
-    return (*symptoms, *map(_of_card, cards()))
+    return (*symptoms, *map(_of_card, cards()), *map(_of_card, host_cards().values()))
 
 
 @cache
@@ -168,8 +169,8 @@ def _of_message(message: Message) -> _Entry:
     return _Entry(Hit("message", message.id, message.means, 0.0), _weights(texts), plain)
 
 
-def _of_card(card: FaultCard) -> _Entry:
-    printed = (*card.gloo, *card.nccl)
+def _of_card(card: FaultCard | HostCard) -> _Entry:
+    printed = (*card.gloo, *card.nccl) if isinstance(card, FaultCard) else ()
     texts = {  # the largest weight first
         "name": [card.id, card.title],
         "messages": printed,

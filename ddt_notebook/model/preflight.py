@@ -33,6 +33,8 @@ class Check:
         What that means for a job; empty if ``seen`` already explains it.
     fix
         What to do; empty if nothing has to be done.
+    card
+        Id of the fault card that explains it; empty without one.
     """
 
     topic: str
@@ -41,6 +43,7 @@ class Check:
     seen: str
     meaning: str = ""
     fix: str = ""
+    card: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

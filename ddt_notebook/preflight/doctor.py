@@ -6,12 +6,14 @@ import json
 import os
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 from ..formatting import count
 from ..host.agent_hub import HostAgent, SeveralHosts
+from ..host.errors import SessionError
 from ..host.host_comparison import ask_facts, try_connections
 from ..host.session import active
 from ..model.codec import FormatError
@@ -78,8 +80,9 @@ def doctor(
         )
     environments = {}
     if session is not None and session.alive and not session.busy and not session.frozen:
-        seen = session.observe("environment", variables=sorted(described()))
-        environments = {rank: one.environment or {} for rank, one in seen.items()}
+        with suppress(SessionError):  # its ranks could not meet again: the hosts may say why
+            seen = session.observe("environment", variables=sorted(described()))
+            environments = {rank: one.environment or {} for rank, one in seen.items()}
     if hosts is not None:
         return PreflightView(
             examine_hosts(hosts, environments, bandwidth=bandwidth, progress=progress)

@@ -72,7 +72,7 @@ def host_checks(
     """
     for host, why in failed.items():
         fix = "stop this session, and start one with all hosts"
-        yield Check("hosts", host, "error", why, "nothing is known of this host", fix)
+        yield Check("hosts", host, "error", why, "nothing is known of this host", fix, "host-lost")
     yield from _connections(facts, trials)
     yield from _versions({host: one.versions for host, one in facts.items()})
     yield from _variables({host: one.variables for host, one in facts.items()})
@@ -112,6 +112,7 @@ def _connections(facts: Mapping[str, HostFacts], trials: Mapping[Pair, Trial]) -
             f"{end} at {where}{said}",
             f"{meaning}; collectives between these hosts fail or hang",
             fix,
+            "full-packets-lost" if end == "stalled" else "hosts-not-connected",
         )
     passed = {pair: trial for pair, trial in trials.items() if trial.end == "passed"}
     if not passed:
@@ -142,7 +143,8 @@ def _versions(versions: Mapping[str, Mapping[str, str]]) -> Iterator[Check]:
     for name, values in differing:
         meaning = DIFFERENT_VERSIONS.get(name, "it differs between the hosts")
         fix = f"install the same version of {name} on all hosts"
-        yield Check("hosts", name, "error", values, meaning, fix)
+        card = "environment-differs-by-host"
+        yield Check("hosts", name, "error", values, meaning, fix, card)
     if versions and not differing:
         first = next(iter(versions.values()))
         seen = ", ".join(f"{name} {version}" for name, version in first.items())
@@ -155,7 +157,8 @@ def _variables(variables: Mapping[str, Mapping[str, str]]) -> Iterator[Check]:
     for name, values in differences(variables, _OF_HOST):
         meaning = "it differs between the hosts"
         fix = "set it to the same value where each agent is started"
-        yield Check("hosts", name, "warning", values, meaning, fix)
+        card = "environment-differs-by-host"
+        yield Check("hosts", name, "warning", values, meaning, fix, card)
     where: dict[Check, list[str]] = {}
     for host, known in variables.items():
         for check in variable_checks(known):
@@ -188,6 +191,7 @@ def _name(host: str, facts: HostFacts) -> Check:
         f"{meaning}; this session is not affected, since its ranks use {facts.interface}",
         f"write {facts.address} {facts.name} into /etc/hosts on {host}, or set "
         f"GLOO_SOCKET_IFNAME={facts.interface} there before a job",
+        "loopback-address" if known else "",
     )
 
 
@@ -213,6 +217,7 @@ def _clocks(ahead_s: Mapping[str, float]) -> Iterator[Check]:
         f"{seconds(apart_s)} apart (against the notebook's machine: {shown})",
         "times in the logs of different hosts cannot be compared",
         "let a time service (chrony, systemd-timesyncd) set the clocks",
+        "clocks-differ",
     )
 
 
@@ -232,6 +237,7 @@ def _packets(facts: Mapping[str, HostFacts]) -> Iterator[Check]:
         shown,
         "packets of the largest size may be lost on their way to a host with a smaller one",
         f"set the same MTU on all hosts, such as {min(sizes)}",
+        "full-packets-lost",
     )
 
 

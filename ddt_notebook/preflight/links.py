@@ -138,4 +138,4 @@ def _pairs(measure: _Measure, best: Mapping[str, float], slow: list[Pair]) -> It
 
 
 def _warning(name: str, seen: str) -> Check:
-    return Check("connections", name, "warning", seen, _MEANING, _FIX)
+    return Check("connections", name, "warning", seen, _MEANING, _FIX, "slow-host")

@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import faults
 from ..diagnosis.advice import fixes
-from ..faults import FaultCard
+from ..faults import FaultCard, HostCard
 from ..faults.search import Hit, search, search_messages
 from ..messages import Message
 from ..messages import messages as catalogue
@@ -249,6 +249,90 @@ class CardView(Displayable):
         return words.fix_pattern(self.card.symptom, fix)
 
 
+class HostCardView(Displayable):
+    """A fault of several hosts: what it looks like, why it happens, what produces and what ends it.
+
+    Parameters
+    ----------
+    card
+        The fault.
+    """
+
+    __slots__ = ("card",)
+
+    def __init__(self, card: HostCard) -> None:
+        self.card = card
+
+    def to_text(self) -> str:
+        """The page, 80 columns wide."""
+        card = self.card
+        lines = [*textwrap.wrap(self._heading(), terminal.WIDTH)]
+        lines += terminal.wrap("", f"{card.id}: {card.title}")
+        for label, paragraph in (("sees", card.sees), ("why", card.why), ("jobs", card.cluster)):
+            lines += terminal.wrap(label, safe.one_line(paragraph, 4000))
+        for name, how in card.apart.items():
+            lines += terminal.wrap("not", safe.one_line(f"{name}: {_OTHER}{how}", 1000))
+        lines.append("  what produces it on node2, as root")
+        lines += [f"      {line}" for line in self.produced()]
+        if card.cell:
+            lines.append("  a cell in which it shows")
+            lines += [f"      {line}".rstrip() for line in card.cell.splitlines()]
+        if card.check:
+            lines += terminal.wrap("seen", f"{self.doctor()} finds it")
+        for advice in card.fixes:
+            lines += terminal.wrap("fix", f"{advice.pattern}: {advice.text}")
+        for reference in card.references:
+            lines += terminal.wrap("read", reference.text)
+            lines.append(f"       {reference.url}")
+        return "\n".join(lines)
+
+    def to_html(self) -> str:
+        """The page for a notebook."""
+        card = self.card
+        parts = [
+            html.line(html.tag("b", card.title)),
+            html.line(html.code(card.id), f" · {self._heading()}"),
+            _section("what you see", html.line(html.prose(card.sees))),
+            _section("why", html.line(html.prose(card.why))),
+            _section("in a real job", html.line(html.prose(card.cluster))),
+        ]
+        if card.apart:
+            rows = [(html.code(name), html.prose(_OTHER + how)) for name, how in card.apart.items()]
+            parts.append(_section("differs from", html.table(rows)))
+        produced = html.pre("\n".join(self.produced()))
+        parts.append(_section("what produces it on node2, as root", produced))
+        if card.cell:
+            parts.append(_section("a cell in which it shows", html.pre(card.cell)))
+        if card.check:
+            parts.append(html.line(html.code(self.doctor()), " finds it"))
+        advice = [(one.pattern, html.prose(one.text)) for one in card.fixes]
+        parts.append(_section("what to change", html.table(advice)))
+        pages = [html.line(f"{r.text}: ", html.code(r.url)) for r in card.references]
+        parts.append(_section("read on", *pages))
+        return html.view(*parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """The card as plain data."""
+        return dataclasses.asdict(self.card)
+
+    def _heading(self) -> str:
+        named = ", ".join(f"{symptom(code).title} {code}" for code in self.card.symptoms)
+        return f"{named} · several hosts, outside of the study"
+
+    def produced(self) -> list[str]:
+        """The commands that produce it, for a reader."""
+        card = self.card
+        known = {"node1": "NODE1", "node2": "NODE2", "names": "/etc/hosts"}
+        lines = [command.format(**known) for command in card.commands]
+        if card.agent:
+            lines.append(f"{card.agent} ddt-notebook agent …")
+        return lines
+
+    def doctor(self) -> str:
+        """The magic whose report names it."""
+        return "%ddt_doctor --bandwidth" if self.card.bandwidth else "%ddt_doctor"
+
+
 def _section(title: str, *content: Markup) -> Markup:
     return html.tag("div", html.line(html.tag("b", title)), *content, style="margin:6px 0")
 
@@ -306,7 +390,7 @@ class HitsView(Displayable):
         return f"{hit.title} (a symptom of the study)" if hit.kind == "symptom" else hit.title
 
 
-Page = ExplanationView | CardView | MessageView | HitsView | TaxonomyView
+Page = ExplanationView | CardView | HostCardView | MessageView | HitsView | TaxonomyView
 
 _CODE = re.compile(r"[A-D](\.\d+)*", re.IGNORECASE)
 #: A lesson of part E.
@@ -338,12 +422,12 @@ def page(query: str = "") -> Page:
         return symptom_page(wanted)
     if _TODAY.fullmatch(wanted):
         raise study.UnknownSymptom(_of_today(wanted.upper()))
-    if wanted.lower() in faults.card_ids():
+    if wanted.lower() in faults.page_ids():
         return card_page(wanted.lower())
     if (entry := _message(wanted.lower())) is not None:
         return MessageView(entry)
     hits = cards = search(wanted)
-    near = similar_names(wanted, faults.card_ids())
+    near = similar_names(wanted, faults.page_ids())
     if near and " " not in wanted:  # a card, misspelt
         return card_page(near[0])
     messages = search_messages(wanted)
@@ -370,7 +454,7 @@ def _of_today(code: str) -> str:
     """Where to read on about a lesson of part E, which is on no symptom of the study."""
     path = lessons.lesson_file(code)
     named = re.findall(r"%ddt_explain ([a-z][a-z-]+)", path.read_text(encoding="utf-8"))
-    cards = [f"%ddt_explain {name}" for name in dict.fromkeys(named) if name in faults.card_ids()]
+    cards = [f"%ddt_explain {name}" for name in dict.fromkeys(named) if name in faults.page_ids()]
     where = f"{lessons.FOLDER}/{lessons.TODAY}/{path.name}"
     return f"{code} is a lesson on a fault outside of the study: {where}; see {', '.join(cards)}"
 
@@ -383,7 +467,7 @@ def _message(wanted: str) -> Message | None:
     named = next((entry for entry in catalogue() if entry.id == wanted), None)
     found = [entry for entry in catalogue() if entry.find(wanted)]
     broader = frozenset().union(*(entry.over for entry in found))
-    found = [one for one in found if one.id not in broader and one.card not in faults.card_ids()]
+    found = [one for one in found if one.id not in broader and one.card not in faults.page_ids()]
     return named or min(found, key=lambda entry: entry.general, default=None)
 
 
@@ -393,8 +477,10 @@ def symptom_page(code: str) -> ExplanationView:
     return ExplanationView(symptom, study.fixes(symptom.code), cards_of(symptom.code))
 
 
-def card_page(name: str) -> CardView:
+def card_page(name: str) -> CardView | HostCardView:
     """The page of a fault card."""
+    if name in faults.host_cards():
+        return HostCardView(faults.host_cards()[name])
     card = faults.card(name)
     return CardView(card, [other for other in cards_of(card.symptom) if other.id != card.id])
 

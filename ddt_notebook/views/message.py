@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from ..diagnosis.advice import fixes
-from ..faults import card_ids
+from ..faults import page_ids
 from ..messages import Message
 from ..model import Fix
 from ..symptoms import symptom
@@ -96,5 +96,5 @@ class MessageView(Displayable):
 
     def _more(self) -> list[str]:
         card = self.entry.card
-        known = card in card_ids()
+        known = card in page_ids()
         return [*self.entry.symptoms[:1], *([card] if known and card else [])]

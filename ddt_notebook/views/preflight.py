@@ -67,6 +67,8 @@ class PreflightView(Displayable):
             lines += [f"{sign} {first[2:]}", *rest]
             for part, label in ((check.meaning, ""), (check.fix, "fix")):
                 lines += terminal.wrap(label, safe.one_line(part, 600)) if part else []
+            if check.card:
+                lines += terminal.wrap("more", f"%ddt_explain {check.card}")
         for topic, checks in self._well().items():
             summary = "; ".join(map(_in_short, checks))
             first, *rest = terminal.wrap("", f"{topic}: {summary}")
@@ -109,12 +111,13 @@ class PreflightView(Displayable):
     def _row(check: Check) -> tuple[str, ...]:
         sign, kind = _SIGNS[check.verdict]
         seen = safe.one_line(check.seen, 600)
+        more = f"; `%ddt_explain {check.card}`" if check.card else ""
         return (
             html.chip(sign, check.verdict, kind),
             check.name,
             seen,
             html.prose(safe.one_line(check.meaning, 600)),
-            html.prose(safe.one_line(check.fix, 600)),
+            html.prose(safe.one_line(check.fix, 600) + more),
         )
 
 

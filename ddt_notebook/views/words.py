@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from .. import formatting
 from ..diagnosis.advice import NAME_NOT_DEFINED, SYNTAX
-from ..faults import card_ids
+from ..faults import page_ids
 from ..formatting import count, ranks_cell, size
 from ..formatting import ranks_text as ranks
 from ..formatting import seconds as duration
@@ -81,7 +81,7 @@ def facts(finding: Finding) -> Iterator[tuple[Fact | None, str]]:
 
 def explained_by(finding: Finding) -> list[str]:
     """The arguments for `ddt.explain`: the symptom, and the ids of the card and of the message."""
-    known = finding.cause in card_ids()
+    known = finding.cause in page_ids()
     card = [finding.cause] if known and finding.cause else []
     return [finding.symptom, *card, *_message(finding)]
 

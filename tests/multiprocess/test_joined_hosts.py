@@ -5,12 +5,10 @@ from __future__ import annotations
 import getpass
 import json
 import os
-import shlex
 import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -30,112 +28,10 @@ from ddt_notebook.host.joining import Joining, parse_hosts, start_with
 from ddt_notebook.host.listeners import SilentListener, Stream
 from ddt_notebook.views.preflight import PreflightView
 
+from .network import Network, Shown, as_host, ip
 from .processes import gone
 
 LIMIT_S = 200
-#: By how much the clock of each host is ahead of the notebook's.
-AHEAD_S = {1: 5000, 2: 1000}
-_AGENT = "from ddt_notebook.cli import main; raise SystemExit(main())"
-
-
-def _ip(*arguments: str) -> None:
-    done = subprocess.run(
-        ["ip", *arguments], capture_output=True, text=True, timeout=60, check=False
-    )
-    if done.returncode:
-        raise OSError(done.stderr)
-
-
-def _as_host(number: int, command: list[str]) -> list[str]:
-    """Run a command with the name and the clock of a host."""
-    clock = ["--time", "--monotonic", str(AHEAD_S[number])]
-    named = f"hostname node{number}; exec {shlex.join(command)}"
-    return ["unshare", "--uts", *clock, "--kill-child", "sh", "-c", named]
-
-
-class Network:
-    """Two hosts and the notebook's machine at one switch; the addresses belong to nobody.
-
-    RFC 2544 reserves them for tests of networks.
-    """
-
-    def __init__(self) -> None:
-        mark = f"{os.getpid() % 100_000}"
-        self.prefix = f"198.18.{os.getpid() % 250}"
-        self.address = f"{self.prefix}.254"
-        self._switch = f"ddts{mark}"
-        self.hosts = [f"ddt{mark}-{number}" for number in (1, 2)]
-        self.cables = [f"ddtc{mark}-{number}" for number in (1, 2)]
-        self.processes: list[subprocess.Popen[str]] = []
-        self._names = Path(tempfile.mkdtemp(prefix="ddt-names-"), "hosts")
-
-    def name(self, **addresses: str) -> None:
-        """Write the file of names that all hosts read."""
-        own = {f"node{number}": f"{self.prefix}.{number}" for number in (1, 2)} | addresses
-        lines = [f"{address} {name}" for name, address in {"localhost": "127.0.0.1", **own}.items()]
-        self._names.write_text("\n".join(lines) + "\n")
-
-    def make(self) -> None:
-        self.name()
-        _ip("link", "add", self._switch, "type", "bridge")
-        _ip("address", "add", f"{self.address}/24", "dev", self._switch)
-        _ip("link", "set", self._switch, "up")
-        for number, (host, cable) in enumerate(zip(self.hosts, self.cables, strict=True), 1):
-            _ip("netns", "add", host)
-            _ip("link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", host)
-            _ip("link", "set", cable, "master", self._switch, "up")
-            _ip("-n", host, "address", "add", f"{self.prefix}.{number}/24", "dev", "eth0")
-            _ip("-n", host, "link", "set", "lo", "up")
-            _ip("-n", host, "link", "set", "eth0", "up")
-
-    def remove(self) -> None:
-        for process in self.processes:
-            process.kill()
-            process.wait(60)
-        for cable in self.cables:  # connections that still end would keep them for minutes
-            with suppress(OSError):
-                _ip("link", "del", cable)
-        for name in self.hosts:
-            with suppress(OSError):
-                _ip("netns", "del", name)
-        with suppress(OSError):
-            _ip("link", "del", self._switch)
-        shutil.rmtree(self._names.parent)
-
-    def limit_packets_of_session(self, size: str) -> None:
-        """Limit the size of what the machine of the notebook and the hosts send to each other."""
-        for number, host in enumerate(self.hosts, 1):
-            there, here = f"{self.prefix}.{number}/32", f"{self.address}/32"
-            _ip("route", "replace", there, "dev", self._switch, "mtu", size)
-            _ip("-n", host, "route", "replace", here, "dev", "eth0", "mtu", size)
-
-    def tc(self, number: int, *arguments: str) -> None:
-        """Change how a host sends; skips the test where the system cannot."""
-        command = ["ip", "netns", "exec", self.hosts[number - 1], "tc", "qdisc", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        if done.returncode:
-            pytest.skip(f"the system cannot limit what a host sends: {done.stderr.strip()}")
-
-    def start_agents(self, shown: str) -> list[subprocess.Popen[str]]:
-        """Run the command that a session shows on both hosts."""
-        before = len(self.processes)
-        command = shown.splitlines()[0].partition(": ")[2]
-        variable, *words = shlex.split(command)
-        assert words[:2] == ["ddt-notebook", "agent"]
-        name, _, key = variable.partition("=")
-        for number, host in enumerate(self.hosts, 1):
-            agent = shlex.join([sys.executable, "-c", _AGENT, *words[1:]])
-            named = ["sh", "-c", f"mount --bind {self._names} /etc/hosts; exec {agent}"]
-            self.processes.append(
-                subprocess.Popen(
-                    ["ip", "netns", "exec", host, *_as_host(number, named)],
-                    env=os.environ | {name: key},
-                    cwd="/",
-                    text=True,
-                    stderr=subprocess.DEVNULL,
-                )
-            )
-        return self.processes[before:]
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +39,7 @@ def network() -> Iterator[Network]:
     made = Network()
     try:
         made.make()
-        subprocess.run(_as_host(1, ["true"]), check=True, timeout=60)
+        subprocess.run(as_host(1, ["true"]), check=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
         made.remove()
         pytest.skip(f"the system permits no further networks: {error}")
@@ -151,32 +47,13 @@ def network() -> Iterator[Network]:
     made.remove()
 
 
-class _Shown:
-    """Starts the agents with the command that is shown first, and keeps what is shown last."""
-
-    def __init__(self, network: Network) -> None:
-        self._network = network
-        self.command = ""
-        self.last = ""
-
-    def __call__(self, text: str) -> None:
-        self.last = text
-        if not self.command:
-            self.command = text
-            self._network.start_agents(text)
-
-    @property
-    def key(self) -> JoinKey:
-        return JoinKey.from_text(self.command.partition("DDT_JOIN=")[2].split()[0])
+@pytest.fixture(scope="module")
+def shown(network: Network) -> Shown:
+    return Shown(network)
 
 
 @pytest.fixture(scope="module")
-def shown(network: Network) -> _Shown:
-    return _Shown(network)
-
-
-@pytest.fixture(scope="module")
-def session(network: Network, shown: _Shown) -> Iterator[ddt.Session]:
+def session(network: Network, shown: Shown) -> Iterator[ddt.Session]:
     place = Joining(4, 2, network.address, limit_s=LIMIT_S, say=shown).place()
     with ddt.Session(4, hosts=place) as session:
         yield session
@@ -283,7 +160,7 @@ def test_a_segmentation_fault_is_named_with_its_line(session: ddt.Session) -> No
     assert finding.places[1].line == 3
 
 
-def test_nobody_else_can_join(session: ddt.Session, network: Network, shown: _Shown) -> None:
+def test_nobody_else_can_join(session: ddt.Session, network: Network, shown: Shown) -> None:
     hub = session.pool.place.hub
     for number in range(200):  # connections that say something else
         with socket.create_connection((network.address, hub.port), 10) as foreign:
@@ -342,11 +219,11 @@ def test_the_doctor_names_a_loopback_name_and_a_cut_connection(
     monkeypatch.setattr(host_comparison, "STEP_LIMIT_S", 1.0)
     network.name(node2="127.0.1.1")
     route = f"{network.prefix}.1/32"
-    _ip("-n", network.hosts[1], "route", "add", "unreachable", route)
+    ip("-n", network.hosts[1], "route", "add", "unreachable", route)
     try:
         found = _troubles(ddt.doctor())
     finally:
-        _ip("-n", network.hosts[1], "route", "del", "unreachable", route)
+        ip("-n", network.hosts[1], "route", "del", "unreachable", route)
         network.name()
     assert found["name of node2"] == "on node2, node2 is 127.0.1.1"
     assert "name of node1" not in found
@@ -362,12 +239,12 @@ def test_the_doctor_names_a_way_that_loses_packets_of_full_size(
     # only what the hosts send to each other is lost: the session's own packets are small
     network.limit_packets_of_session("1400")
     for host in network.hosts:  # else a packet is not cut on a network without a cable
-        _ip("-n", host, "link", "set", "eth0", "gso_max_segs", "1")
-    _ip("link", "set", network.cables[1], "mtu", "1480")
+        ip("-n", host, "link", "set", "eth0", "gso_max_segs", "1")
+    ip("link", "set", network.cables[1], "mtu", "1480")
     try:
         found = _troubles(ddt.doctor())
     finally:
-        _ip("link", "set", network.cables[1], "mtu", "1500")
+        ip("link", "set", network.cables[1], "mtu", "1500")
     assert found["node1 → node2"] == f"stalled at {network.prefix}.2"
     assert found["node2 → node1"] == f"stalled at {network.prefix}.1"
     assert session.run("dist.barrier()").ok
@@ -441,7 +318,7 @@ def test_nothing_is_left_after_a_cut_cable_and_a_killed_notebook(network: Networ
         for agent in agents
     ]
     assert set(ranks) <= {pid for tree in trees for pid in tree}
-    _ip("link", "set", network.cables[1], "down")
+    ip("link", "set", network.cables[1], "down")
     agents[1].wait(60)
     assert gone(trees[1], within_s=30)
     assert notebook.stdout.readline().split() == ["found", "host-lost", "node2"]
@@ -493,9 +370,9 @@ def ssh(network: Network, tmp_path: Path) -> list[str]:
     (tmp_path / "sshd").write_text(SSHD.format(**names))
     Path("/run/sshd").mkdir(exist_ok=True)
     for number, host in enumerate(network.hosts, 1):
-        _ip("link", "set", network.cables[number - 1], "up")
+        ip("link", "set", network.cables[number - 1], "up")
         serve = [server, "-D", "-e", "-f", str(tmp_path / "sshd")]
-        command = ["ip", "netns", "exec", host, *_as_host(number, serve)]
+        command = ["ip", "netns", "exec", host, *as_host(number, serve)]
         network.processes.append(subprocess.Popen(command, text=True, stderr=subprocess.DEVNULL))
     command = ["ssh", "-F", str(tmp_path / "ssh")]
     deadline = time.monotonic() + 60

@@ -14,7 +14,18 @@ import pytest
 
 import ddt_notebook as ddt
 from ddt_notebook.diagnosis.advice import causes, fixes
-from ddt_notebook.faults import Advice, FaultCard, InvalidCard, UnknownCard, card, card_ids, cards
+from ddt_notebook.faults import (
+    Advice,
+    FaultCard,
+    HostCard,
+    InvalidCard,
+    UnknownCard,
+    card,
+    card_ids,
+    cards,
+    host_cards,
+    page_ids,
+)
 from ddt_notebook.program.parse import Document, parse
 from ddt_notebook.symptoms import loader as study
 
@@ -35,7 +46,6 @@ WITHOUT_CARD = {
     "connection-lost",
     "device-error",
     "exception",
-    "host-lost",  # of a session on several hosts
     "garbled-connection",  # a cell that writes to its rank's own connection
     "import-error",
     "install-failed",
@@ -128,7 +138,7 @@ def test_the_causes_that_findings_name_are_known(root: Path) -> None:
     written = causes_in_rules(root)
     assert len(written) > 20, "the rules are read from another folder"
     assert written <= causes()
-    assert causes() - set(card_ids()) <= WITHOUT_CARD
+    assert causes() - set(page_ids()) <= WITHOUT_CARD
 
 
 @pytest.mark.parametrize("symptom", NAMED, ids=lambda symptom: symptom.code)
@@ -172,3 +182,22 @@ class TestEachCard:
     def test_its_paragraphs_are_sentences(self, one: FaultCard) -> None:
         for paragraph in (one.sees, one.why, one.cluster):
             assert paragraph.endswith((".", "!", "?", "`", ")")), paragraph
+
+
+@pytest.mark.parametrize("one", host_cards().values(), ids=lambda one: one.id)
+def test_a_card_of_several_hosts_has_a_page(one: HostCard) -> None:
+    assert set(one.apart) <= set(page_ids()) - {one.id}
+    assert not set(host_cards()) & set(card_ids())
+    assert one.cause in {"", *causes()}
+    assert parse(Document("cell[1]", one.cell)) is not None
+    for paragraph in (one.sees, one.why, one.cluster):
+        assert paragraph.endswith((".", "`", ")"))
+    page = ddt.explain(one.id)
+    for shown in (page.to_text(), page.to_html()):
+        assert one.references[0].url in shown
+        assert not re.search(r"\{\{|\{node|\{names", shown)
+
+
+def test_a_card_of_hosts_that_nothing_produces_is_rejected() -> None:
+    with pytest.raises(InvalidCard, match="nothing produces it"):
+        dataclasses.replace(host_cards()["host-lost"], commands=())

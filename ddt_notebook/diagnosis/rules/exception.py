@@ -19,6 +19,7 @@ from ddt_notebook.model import Call, Fact, Finding, Position, RankError
 from ddt_notebook.model.finding import Values
 from ddt_notebook.program.parse import exercise_of
 
+from .connecting import unconnected
 from .facts import blocked_in, of_call, of_wait
 
 _LONGEST = 160
@@ -97,6 +98,8 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
     call = context.last_call(ranks[0])
     waiting = context.victims(ranks)
     meaning, explained = details(context, error, classify(error, call))
+    if call is not None and call.kind == "setup":
+        meaning = unconnected(context) or meaning
     if len(context.reports) > 1 and _spawned_ranks_failed(error):
         meaning = Meaning("B.1", "ranks-spawned-again", "likely")
         explained = [Fact(kind="ranks-spawn", ranks=tuple(context.reports))]

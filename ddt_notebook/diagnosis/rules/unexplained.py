@@ -10,6 +10,7 @@ from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.errors import is_timeout
 from ddt_notebook.model import Finding
 
+from .connecting import unconnected
 from .exception import of_error
 from .facts import awaited_files, blocked_in, did_instead, nobody_makes_them, of_call
 
@@ -34,10 +35,12 @@ def lost_connection(context: Context) -> Iterator[Finding]:
     setup = call is not None and call.kind == "setup"
     stalled = is_timeout(error)
     symptom = ("B.2" if stalled else "B.1") if setup else ("D.2.1" if stalled else "D.1.1")
+    apart = unconnected(context) if setup else None
+    cause = "rank-missing-at-setup" if setup else "connection-lost"
     yield conclude(
         symptom,
         "connection-lost",
-        cause="rank-missing-at-setup" if setup else "connection-lost",
+        cause=cause if apart is None else apart.cause,
         ranks=errors,
         values=of_error(error),
         places=context.places(errors),
@@ -45,7 +48,7 @@ def lost_connection(context: Context) -> Iterator[Finding]:
             *blocked_in(context, sorted(errors)),
             *did_instead(context, (rank for rank in context.reports if rank not in errors)),
         ],
-        confidence="likely",
+        confidence="likely" if apart is None else apart.confidence,
         op=call.op if call else "the collective",
     )
 

@@ -1,0 +1,1 @@
+"""Faults of several hosts, one a module. The study did not separate them from the others."""
