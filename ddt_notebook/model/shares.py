@@ -71,9 +71,11 @@ class TimeWindow:
 
     @property
     def name(self) -> str:
-        """``steps 2 to 20``; empty for the whole run."""
+        """``steps 2 to 20`` or ``step 7``; empty for the whole run."""
         if self.first_step is None:
             return ""
+        if self.first_step == self.last_step:
+            return f"step {self.first_step}"
         return f"steps {self.first_step} to {self.last_step}"
 
 
@@ -92,6 +94,25 @@ def time_window(snapshot: Snapshot, met: list[Meeting]) -> TimeWindow | None:
         starts = [s for m in met for s in m.arrivals_s.values()] + [start for start, _ in waits]
         ends = starts + [s for m in met for s in m.ends_s.values()] + [end for _, end in waits]
     return TimeWindow(min(starts), max(ends)) if starts and ends else None
+
+
+def step_starts(snapshot: Snapshot, window: TimeWindow) -> dict[int, float]:
+    """When the first rank began each step of a window; empty if it is the whole cell."""
+    steps = range(window.first_step or 1, (window.last_step or 0) + 1)
+    courses = [timeline.steps_s for timeline in snapshot.timeline]
+    return {step: min(course[step - 2] for course in courses) for step in steps}
+
+
+def typical_step(snapshot: Snapshot, window: TimeWindow) -> TimeWindow | None:
+    """The step of a window that took the median time; None if the window is the whole cell."""
+    starts = step_starts(snapshot, window)
+    if not starts:
+        return None
+    courses = [timeline.steps_s for timeline in snapshot.timeline]
+    last = {step: max(course[step - 1] for course in courses) for step in starts}
+    lengths = sorted((last[step] - start, step) for step, start in starts.items())
+    _, step = lengths[(len(lengths) - 1) // 2]
+    return TimeWindow(starts[step], last[step], step, step)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,17 +29,20 @@ _LOADER_HEAD = ("rank", "epochs", "batches", "samples", "of data", "first indice
 #: Slots of a strip that shows where in the data set a rank read, and the signs of their shares.
 _SLOTS, _SHARES, _READ = 56, "░▒▓█", "#0072B2"
 _LEGEND = "1 read by one rank · + by several ranks · 0 some by none"
+#: Epochs whose order is shown.
+_EPOCHS = 4
 _MARKS = {"0": html.COLOURS["error"], "+": html.COLOURS["warning"]}
 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """The subject, the titles of the columns, the rows, and what the rows leave open."""
+    """The subject, the titles of the columns, the rows, and the pictures."""
 
     subject: str
     columns: tuple[str, ...]
     rows: list[tuple[str, ...]]
     strips: list[tuple[str, str]] = field(default_factory=list)
+    order: tuple[str, list[tuple[str, str]]] | None = None
 
 
 _SHARD_HEAD = ("rank", "parameters", "of all", "bytes", "spread")
@@ -94,6 +97,11 @@ class PartitionView(RunView):
             width = max((len(who) for who, _ in table.strips), default=0)
             lines += [f"    {who:<{width}}  │{strip}│" for who, strip in table.strips]
             lines += [f"    {_LEGEND}"] if table.strips else []
+            if table.order is not None:
+                subject, strips = table.order
+                width = max(len(epochs) for epochs, _ in strips)
+                lines += terminal.wrap("", subject)
+                lines += [f"    {epochs:<{width}}  │{strip}│" for epochs, strip in strips]
         if self._left_out:
             lines.append(f"  and {words.count(self._left_out, 'more object')}")
         return lines
@@ -107,6 +115,10 @@ class PartitionView(RunView):
             if table.strips:
                 parts.append(html.table([(who, _strip(strip)) for who, strip in table.strips]))
                 parts.append(html.line(_LEGEND))
+            if table.order is not None:
+                subject, strips = table.order
+                rows = [(epochs, sparklines.fixed_width(strip)) for epochs, strip in strips]
+                parts += [html.line(subject), html.table(rows)]
         if self._left_out:
             parts.append(html.line(f"and {words.count(self._left_out, 'more object')}"))
         return parts
@@ -184,7 +196,7 @@ class PartitionView(RunView):
 
     def _tables(self) -> list[_Table]:
         found = [
-            _Table(self._about(name, x), _LOADER_HEAD, _loader_rows(x), _strips(x))
+            _Table(self._about(name, x), _LOADER_HEAD, _loader_rows(x), _strips(x), _order(x))
             for name, x in self._loaders.items()
         ]
         found += [
@@ -269,6 +281,36 @@ def _strips(by_rank: dict[int, LoaderPartition]) -> list[tuple[str, str]]:
     shown = alike if len(alike) <= ROWS else ()
     strips = [(safe.middle(ranks_label(ranks), 40), signs) for signs, ranks in shown]
     return [(f"samples 0-{found.size - 1}", _marks(found, bool(seen.gaps), padded)), *strips]
+
+
+def _order(by_rank: dict[int, LoaderPartition]) -> tuple[str, list[tuple[str, str]]] | None:
+    """What a rank read first in each of the first epochs; None without two epochs to compare.
+
+    Epochs that began alike share a row. The rank is one that repeated an order, if there is one.
+    """
+    for rank in sorted(by_rank, key=lambda rank: (not by_rank[rank].same_order, rank)):
+        loader = by_rank[rank]
+        passes = [epoch for epoch in loader.epochs if epoch.run == loader.last_run and epoch.first]
+        size = loader.universe or loader.dataset_size
+        if len(passes) < 2 or not loader.indexed or not size:
+            continue
+        shown = passes[:_EPOCHS]
+        strips = {
+            epoch.in_cell or epoch.number: "".join(
+                sparklines.level(min(1.0, (index + 1) / size)) for index in epoch.first[:_SLOTS]
+            )
+            for epoch in shown
+        }
+        alike = group(strips, strips.__getitem__)
+        rows = [(_epochs(numbers), strip) for strip, numbers in alike]
+        samples = words.count(max(map(len, strips.values())), "sample")
+        subject = f"order: the first {samples} of each epoch on rank {rank}, as high as their index"
+        return subject, rows
+    return None
+
+
+def _epochs(numbers: list[int]) -> str:
+    return f"{'epoch' if len(numbers) == 1 else 'epochs'} {words.ranks_cell(numbers)}"
 
 
 def _share_sign(share: float) -> str:

@@ -19,6 +19,10 @@ SIGNS = {
     "communication": ("c", "communication", "#56B4E9"),
     "data": ("d", "loading data", "#CC79A7"),
 }
+#: A rank for which others had waited, where it came.
+LAST = "last"
+_LAST = ("▲", "came last, and others had waited for it", "#D55E00")
+_SHOWN = {**SIGNS, LAST: _LAST}
 _ENDED = "ended"
 _LEVELS = "▁▂▃▄▅▆▇█"
 
@@ -48,6 +52,16 @@ def ruler(length: float) -> str:
     width = SLOTS // 4
     quarters = (words.short(length * at / 4) if at else "0" for at in range(4))
     return "".join(f"{quarter:<{width}}" for quarter in quarters) + words.short(length)
+
+
+def numbered(starts: Mapping[int, float], window: TimeWindow) -> str:
+    """Numbers above a strip, each where it starts; one that has no room is left out."""
+    length, row = window.end_s - window.start_s, ""
+    for number, start_s in starts.items():
+        at = int(SLOTS * (start_s - window.start_s) / length) if length > 0 else 0
+        if len(row) + bool(row) <= at <= SLOTS - len(str(number)):
+            row = f"{row:<{at}}{number}"
+    return row.ljust(SLOTS)
 
 
 def slots(
@@ -85,7 +99,7 @@ def _spread(
 
 def as_text(kinds: Sequence[str]) -> str:
     """The signs."""
-    return "".join(" " if kind == _ENDED else SIGNS[kind][0] for kind in kinds)
+    return "".join(" " if kind == _ENDED else _SHOWN[kind][0] for kind in kinds)
 
 
 def as_html(kinds: Sequence[str]) -> Markup:
@@ -95,7 +109,7 @@ def as_html(kinds: Sequence[str]) -> Markup:
         if kind == _ENDED:
             cells.append(html.tag("span", BLANK * len(list(run))))
             continue
-        sign, _, colour = SIGNS[kind]
+        sign, _, colour = _SHOWN[kind]
         ink = colour if kind == "work" else "#000000"
         style = f"background-color:{colour};color:{ink}"
         cells.append(html.tag("span", sign * len(list(run)), style=style))
@@ -136,16 +150,14 @@ def fixed_width(*content: str) -> Markup:
     )
 
 
-def legend() -> str:
+def legend(kinds: Iterable[str] = SIGNS) -> str:
     """The legend of the signs."""
-    return " · ".join(f"{sign} {word}" for sign, word, _ in SIGNS.values())
+    return " · ".join("{} {}".format(*_SHOWN[kind]) for kind in kinds)
 
 
-def legend_as_html() -> Markup:
+def legend_as_html(kinds: Iterable[str] = SIGNS) -> Markup:
     """The legend, with each sign as it is coloured in the strips."""
-    shown = [
-        Markup(f"{as_html([kind])} {html.escape(word)}") for kind, (_, word, _) in SIGNS.items()
-    ]
+    shown = [Markup(f"{as_html([kind])} {html.escape(_SHOWN[kind][1])}") for kind in kinds]
     return Markup(" · ".join(shown))
 
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..formatting import ranks_label
 from ..model import Call, Snapshot
@@ -15,10 +15,13 @@ from ..model.critical_path import Part, Wait, critical_path, waits
 from ..model.meetings import Meeting, lateness, meetings
 from ..model.shares import (
     RankShare,
+    TimeWindow,
     activities,
     held_up,
+    step_starts,
     subtract,
     time_window,
+    typical_step,
     union,
     untimed,
 )
@@ -64,6 +67,12 @@ _PHASES: dict[SpanKind, Kind] = {
 _SPANS = _PHASES | {"user": Kind("record_function", "#999999", "-", -0.33, 0.12)}
 
 
+#: The sign's name for each slot of a lane; a row of a picture: ranks and their lane, or a title and
+#: signs as they are.
+Kinds: TypeAlias = list[str]
+_Row: TypeAlias = tuple[list[int] | str, Kinds | str]
+
+
 class TimelineView(RunView, Figured):
     """How each rank spent its time: a picture, the share of each activity, the stragglers.
 
@@ -74,8 +83,8 @@ class TimelineView(RunView, Figured):
     """
 
     __slots__ = (
-        *("_activities", "_costs", "_late", "_met", "_path", "_shares", "_untimed", "_waits"),
-        "window",
+        *("_activities", "_costs", "_late", "_met", "_path", "_shares", "_step", "_untimed"),
+        *("_waits", "window"),
     )
 
     name = "timeline"
@@ -93,6 +102,7 @@ class TimelineView(RunView, Figured):
         self._untimed = untimed(snapshot)
         self.window = time_window(snapshot, self._met)
         self._shares = [a.share(self.window) for a in self._activities] if self.window else []
+        self._step = typical_step(snapshot, self.window) if self.window else None
         self._waits: list[Wait] = []
         self._path: list[Part] = []
         if self.window:
@@ -125,19 +135,15 @@ class TimelineView(RunView, Figured):
             lines += terminal.wrap("", self._summary())
             shown = self._shown(ROWS)
             lines += terminal.columns(self._rows(shown), _TEXT_HEAD, range(1, 7))
-            lanes = self._lanes(shown)
-            names = [safe.middle(ranks_label(ranks), _LABEL) for ranks, _ in lanes]
-            width = max(map(len, names))
-            for name, (_, kinds) in zip(names, lanes, strict=True):
-                lines.append(f"  {name:<{width}} │{sparklines.as_text(kinds)}│")
-            if self._path:
-                lines.append(f"  {'path':<{width}} │{self._path_strip()}│")
-            if ruler := sparklines.ruler(self.window.end_s - self.window.start_s):
-                lines.append(f"  {'':>{width + 1}}{ruler}")
+            lines += _in_text(self._picture(self.window, shown))
             if len(shown) < len(self._shares):
                 lines.append(f"  and {words.count(len(self._shares) - len(shown), 'more rank')}")
             lines += terminal.wrap("", f"{sparklines.legend()}{self._blank()}")
             lines += terminal.wrap("", self._path_words()) if self._path else []
+            if self._step is not None:
+                lines += terminal.wrap("", self._about_step())
+                lines += _in_text(self._picture(self._step, shown))
+                lines += terminal.wrap("", sparklines.legend([sparklines.LAST]))
             if self._waits:
                 lines += terminal.columns(self._wait_rows(brief=True), _WAIT_HEAD, indent=4)
         return [*lines, *(line for note in self._notes() for line in terminal.wrap("", note))]
@@ -147,21 +153,17 @@ class TimelineView(RunView, Figured):
         if self.window is not None:
             parts.append(html.line(self._summary()))
             shown = self._shown(HTML_ROWS)
-            rows = [
-                (words.ranks_cell(ranks), sparklines.as_html(kinds))
-                for ranks, kinds in self._lanes(shown)
-            ]
+            parts.append(html.line(Markup(f"{sparklines.legend_as_html()}{self._blank()}")))
+            parts.append(_in_html(self._picture(self.window, shown)))
             if len(shown) < len(self._shares):
                 rest = words.count(len(self._shares) - len(shown), "more rank")
-                rows.append(("", Markup(f"and {rest}, which waited neither least nor most")))
-            parts.append(html.line(Markup(f"{sparklines.legend_as_html()}{self._blank()}")))
-            if self._path:
-                rows.append(("path", sparklines.fixed_width(self._path_strip())))
-            ruler = sparklines.ruler(self.window.end_s - self.window.start_s)
-            rows.append(("", sparklines.fixed_width(ruler)))
-            parts.append(html.table(rows, ("rank", "time")))
+                parts.append(html.line(f"and {rest}, which waited neither least nor most"))
             if self._path:
                 parts.append(html.line(self._path_words()))
+            if self._step is not None:
+                parts.append(html.heading(self._about_step()))
+                parts.append(_in_html(self._picture(self._step, self._shown(ROWS))))
+                parts.append(html.line(sparklines.legend_as_html([sparklines.LAST])))
             if self._waits:
                 roles = [_role(wait.call) for wait in self._longest()]
                 listed = html.table(self._wait_rows(), _WAIT_HEAD, roles=roles)
@@ -310,28 +312,54 @@ class TimelineView(RunView, Figured):
         if len(self._shares) <= limit:
             return self._shares
         if len(self._shares) <= HTML_ROWS:  # ranks that are alike share a row and a lane
-            folded = max(len(self._lanes(self._shares)), len(self._rows(self._shares)))
+            assert self.window is not None
+            lanes = self._lanes(self._shares, self.window)
+            folded = max(len(lanes), len(self._rows(self._shares)))
             if folded <= limit:
                 return self._shares
         by_wait = sorted(self._shares, key=lambda share: (share.waiting_s, share.rank))
         chosen = by_wait[: limit // 2] + by_wait[-limit // 2 :]
         return sorted(chosen, key=lambda share: share.rank)
 
-    def _lanes(self, shown: list[RankShare]) -> list[tuple[list[int], list[str]]]:
-        """The strips of these ranks; ranks with the same strip share a lane."""
-        assert self.window is not None
+    def _about_step(self) -> str:
+        assert self._step is not None
+        length = short(self._step.end_s - self._step.start_s)
+        about = "from the start of the first rank to the end of the last"
+        return f"{self._step.name}, one of median length: {length} {about}"
+
+    def _picture(self, window: TimeWindow, shown: list[RankShare]) -> list[_Row]:
+        """The rows of a picture: the steps, ranks in lanes, the critical path, the time."""
+        rows: list[_Row] = []
+        if window is self.window and (starts := step_starts(self.snapshot, window)):
+            rows.append(("step", sparklines.numbered(starts, window)))
+        rows += self._lanes(shown, window)
+        if self._path:
+            rows.append(("path", self._path_strip(window)))
+        ruler = sparklines.ruler(window.end_s - window.start_s)
+        return [*rows, *([("", ruler)] if ruler else [])]
+
+    def _lanes(self, shown: list[RankShare], window: TimeWindow) -> list[tuple[list[int], Kinds]]:
+        """The strips of these ranks; ranks with the same strip share a lane.
+
+        In the picture of one step, a sign marks where a rank came for which others had waited.
+        """
         by_rank = {activity.rank: activity for activity in self._activities}
-        strips = {s.rank: sparklines.strip(by_rank[s.rank], self.window) for s in shown}
+        strips = {s.rank: sparklines.strip(by_rank[s.rank], window) for s in shown}
+        slot_s = (window.end_s - window.start_s) / sparklines.SLOTS
+        for wait in self._waits if window is self._step else ():
+            inside = window.start_s < wait.at_s < window.end_s and wait.longest_s >= slot_s
+            if inside and wait.until in strips:
+                at = min(int((wait.at_s - window.start_s) / slot_s), sparklines.SLOTS - 1)
+                strips[wait.until][at] = sparklines.LAST
         alike = group(strips, lambda rank: tuple(strips[rank]))
         return [(ranks, list(kinds)) for kinds, ranks in alike]
 
-    def _path_strip(self) -> str:
+    def _path_strip(self, window: TimeWindow) -> str:
         """The rank of the critical path in each slot of time."""
-        assert self.window is not None
         parts: dict[int, list[tuple[float, float]]] = defaultdict(list)
         for part in self._path:
             parts[part.rank].append((part.start_s, part.end_s))
-        shares = slots(parts, self.window.start_s, self.window.end_s, sparklines.SLOTS)
+        shares = slots(parts, window.start_s, window.end_s, sparklines.SLOTS)
         ranks = [max(share, key=lambda rank: share[rank]) if share else None for share in shares]
         widest = max(len(str(part.rank)) for part in self._path)
         strip = ""
@@ -476,6 +504,32 @@ class TimelineView(RunView, Figured):
     def _describe_slot(what: tuple[Kind, float], rank: int) -> str:
         kind, part = what
         return f"{100 * part:.0f} % {kind.name}"
+
+
+def _in_text(rows: list[_Row]) -> list[str]:
+    """A picture in a terminal; what has no title, such as the time, stands below it."""
+    named = [
+        (title if isinstance(title, str) else safe.middle(ranks_label(title), _LABEL), strip)
+        for title, strip in rows
+    ]
+    width = max(len(name) for name, _ in named)
+    lines = []
+    for name, strip in named:
+        signs = strip if isinstance(strip, str) else sparklines.as_text(strip)
+        lines.append(f"  {name:<{width}} │{signs}│" if name else f"  {'':>{width + 1}}{signs}")
+    return lines
+
+
+def _in_html(rows: list[_Row]) -> Markup:
+    """A picture as a table."""
+    cells = [
+        (
+            title if isinstance(title, str) else words.ranks_cell(title),
+            sparklines.fixed_width(strip) if isinstance(strip, str) else sparklines.as_html(strip),
+        )
+        for title, strip in rows
+    ]
+    return html.table(cells, ("rank", "time"))
 
 
 def _describe_meeting(meeting: Meeting, rank: int) -> str:

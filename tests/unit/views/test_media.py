@@ -143,3 +143,15 @@ def test_only_the_broken_run_is_flagged(picture: dict[str, Any], which: str) -> 
     view = GALLERY.view(picture, which)
     odd = view.findings if picture["view"] == "diagnosis" else view.flags
     assert bool(odd) == (which == "broken"), odd
+
+
+def test_epochs_of_the_same_order_share_a_row() -> None:
+    picture = next(one for one in GALLERY.pictures() if one["name"] == "partition")
+    rows = {
+        which: dict(re.findall(r"(epochs? [^ ]+) +│(.+)│", str(GALLERY.view(picture, which))))
+        for which in GALLERY.WHICH
+    }
+    assert list(rows["healthy"]) == ["epoch 1", "epoch 2", "epoch 3"]
+    assert len(set(rows["healthy"].values())) == 3
+    assert list(rows["broken"]) == ["epochs 1-3"]  # 0, 1, 2, …, the lowest 56 of 240
+    assert set(rows["broken"]["epochs 1-3"]) == {"▁", "▂"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -402,8 +403,31 @@ def test_what_a_gpu_holds_beside_the_parts_is_not_called_memory_of_the_process()
 def test_ranks_that_did_the_same_share_a_row_and_a_lane() -> None:
     shown = ddt.timeline(traced(64))
     lines = str(shown).splitlines()
-    assert sum("│" in line for line in lines) == 3  # the others, the last rank, the path
+    assert (
+        sum("│" in line for line in lines) == 7
+    )  # steps; the others, the last rank and the path, twice
     assert any(line.startswith("  ranks 0-62 │") for line in lines)
     assert any(line.startswith("  0-62 ") for line in lines)
     assert parsed(shown.to_html()).text.count("0-62") >= 2
     assert len(shown.to_html()) < 20_000
+
+
+def test_one_step_is_drawn_in_detail_and_shows_where_the_last_rank_came() -> None:
+    whole, step = str(ddt.timeline(traced(4))).split("one of median length: 200 ms")
+    numbers = re.search(r"step +│(.{56})│", whole)
+    assert numbers
+    assert numbers[1].split() == [str(number) for number in range(2, STEPS + 1)]
+    assert "▲" not in whole
+    lanes = re.findall(r"(ranks? \S+) +│(.{56})│", step)
+    (_, others), (late, lane) = lanes
+    assert (late, lane.count("▲")) == ("rank 3", 1)
+    came = lane.index("▲")
+    assert came == int(56 * 0.16 / 0.2)  # it enters after 0.16 s of 0.2 s
+    assert "▲" not in others
+    assert set(others[came - 10 : came]) == {"w"}
+    assert "▲ came last, and others had waited for it" in step
+
+
+def test_a_run_without_steps_has_no_step_to_draw() -> None:
+    whole = replace(traced(2), timeline=())
+    assert "median length" not in str(ddt.timeline(whole))
