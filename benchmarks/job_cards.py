@@ -19,7 +19,7 @@ from ddt_notebook.model import DdtError, Report
 
 LIMIT_S = 120
 #: Jobs at the same time; each has several processes.
-_AT_ONCE = 3
+_AT_ONCE = 1
 _MAIN = "import sys; from ddt_notebook.cli import main; sys.exit(main())"
 #: The ranks of a session have imported what a first step of DDP imports; in a script this would
 #: take longer than the whole cell of a card about time.

@@ -419,13 +419,11 @@ def _parameters(optimizer: Optimizer) -> list[Any]:
 def _writes(optimizer: Optimizer) -> tuple[int, int] | None:
     """Number of parameters, and how often they were written to in total; None if unknown."""
     count = written = 0
-    version = torch_private.version
     try:
         for group in optimizer.param_groups:
             parameters = group["params"]
             count += len(parameters)
-            for parameter in parameters:
-                written += version(parameter)
+            written += sum(map(torch_private.version, parameters))
     except RuntimeError:
         return None
     return count, written

@@ -43,6 +43,7 @@ _MAX_ELEMENTS = 50_000_000
 _MAX_LOGS = 16
 _MAX_LOSSES = 4
 _MAX_CLIPPED = 64
+_TENSOR = torch.Tensor
 
 
 class TrainingRecord:
@@ -298,13 +299,14 @@ class TrainingRecord:
             if self._by_hand.watches:
                 self._by_hand.backward(loss, self._optimizers)
             # the rank would have to wait for a number on a GPU
-            if type(loss) is torch.Tensor and loss.is_cpu and loss.numel() == 1:
+            if type(loss) is _TENSOR and loss.is_cpu and loss.numel() == 1:
                 value = loss.item()
-                if len(self._losses) < _MAX_LOSSES and type(value) is float and isfinite(value):
-                    self._losses.append(value)
                 finite = self._last_is_finite = type(value) is complex or isfinite(value)
-                if not finite and self._not_finite is None:
-                    self._not_finite = self._first_not_finite(value)
+                if not finite:
+                    if self._not_finite is None:
+                        self._not_finite = self._first_not_finite(value)
+                elif len(self._losses) < _MAX_LOSSES and type(value) is float:
+                    self._losses.append(value)
         except Exception as error:  # noqa: BLE001
             self._end(error)
 
@@ -515,9 +517,12 @@ def install() -> None:
         if is_compiling():
             return original_backward(self, *args, **kwargs)
         RECORD.losses(self)
-        RECORD.mark()
-        result = original_backward(self, *args, **kwargs)
-        RECORD.mark(ends=True)
+        if RECORD.branches is None:
+            result = original_backward(self, *args, **kwargs)
+        else:
+            RECORD.mark()
+            result = original_backward(self, *args, **kwargs)
+            RECORD.mark(ends=True)
         if RECORD.sampling:
             RECORD.after_backward()
         return result
@@ -528,6 +533,18 @@ def install() -> None:
         RECORD.left_join(self)
         return original_exit(self, *raised)
 
+    Join.__exit__ = leave
+    DistributedDataParallel.forward = forward
+    torch.Tensor.backward = backward
+    _record_compilation()
+    for name in ("clip_grad_norm_", "clip_grad_value_"):
+        _record_clipping(name)
+    register_optimizer_step_pre_hook(RECORD.before_step)
+    register_optimizer_step_post_hook(RECORD.after_step)
+
+
+def _record_compilation() -> None:
+    """Record the passes of models that ``torch.compile`` compiles."""
     original_compile = torch.compile
 
     @functools.wraps(original_compile)
@@ -539,13 +556,6 @@ def install() -> None:
         return result
 
     torch.compile = compiled
-    Join.__exit__ = leave
-    DistributedDataParallel.forward = forward
-    torch.Tensor.backward = backward
-    for name in ("clip_grad_norm_", "clip_grad_value_"):
-        _record_clipping(name)
-    register_optimizer_step_pre_hook(RECORD.before_step)
-    register_optimizer_step_post_hook(RECORD.after_step)
 
 
 def _compiled_pass(model: DistributedDataParallel) -> Callable[[Any, Any, Any], None]:
