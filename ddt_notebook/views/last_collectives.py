@@ -12,18 +12,19 @@ from ..model.last_collectives import Entry, LastCollectives, Step, last_collecti
 from . import html, marks, safe, terminal, words
 from .html import COLOURS, Markup
 
-#: Collectives in HTML, and in the 80 columns of a terminal.
-COLUMNS, TEXT_COLUMNS = 5, 3
+#: Collectives, and those that a terminal shows at least; more of them if 80 columns hold them.
+COLUMNS, FEWEST = 10, 3
 #: Lanes shown; the others are counted.
 LANES = 8
+_INDENT = 6
 
 #: Where there is little room, the first ones are left out: the ranks parted at the last one.
 _NARROW = Markup(
     "<style>"
     ".ddt-latest{container-type:inline-size}"
-    "@container(max-width:32em){.ddt-latest tr>:nth-last-child(n+4):not(:first-child)"
+    "@container(max-width:32em){.ddt-latest tr>:nth-last-child(n+6):not(:first-child)"
     "{display:none}}"
-    "@container(max-width:26em){.ddt-latest tr>:nth-last-child(n+3):not(:first-child)"
+    "@container(max-width:26em){.ddt-latest tr>:nth-last-child(n+5):not(:first-child)"
     "{display:none}.ddt-latest td:first-child{white-space:normal!important}}"
     "</style>"
 )
@@ -42,20 +43,53 @@ def as_html(finding: Finding, snapshot: Snapshot) -> list[Markup]:
     if found is None:
         return []
     roles = [marks.role(marks.of_call(found.group, number)) for number, _ in found.columns]
-    head = ["", *(f"#{number} {safe.one_line(op, 40)}" for number, op in found.columns)]
+    head = ["", *_heads(found)]
     rows = [[_label(lane.ranks), *map(_box, lane.entries, roles)] for lane in found.lanes[:LANES]]
     picture = html.tag("div", _NARROW, html.table(rows, head), role="latest")
     return [picture, *map(html.line, _rest(found))]
 
 
 def as_text(finding: Finding, snapshot: Snapshot) -> list[str]:
-    """The same in a terminal."""
-    found = last_collectives(snapshot, finding.waiting, TEXT_COLUMNS)
+    """The same in a terminal, with as many collectives as fit."""
+    found = last_collectives(snapshot, finding.waiting, COLUMNS)
+    if found is not None and (fitting := _fitting(found)) < len(found.columns):
+        found = last_collectives(snapshot, finding.waiting, fitting)
     if found is None:
         return []
-    head = ["", *(f"#{number} {safe.one_line(op, 40)}" for number, op in found.columns)]
     rows = [[_label(lane.ranks), *map(_word, lane.entries)] for lane in found.lanes[:LANES]]
-    return terminal.columns(rows, head, indent=6) + [f"      {line}" for line in _rest(found)]
+    drawn = terminal.columns(rows, ["", *_heads(found)], indent=_INDENT)
+    return [*drawn, *(f"{' ' * _INDENT}{line}" for line in _rest(found))]
+
+
+def _fitting(found: LastCollectives) -> int:
+    """How many of the columns fit a terminal, the last ones; at least `FEWEST`."""
+    lanes = found.lanes[:LANES]
+    entries = [
+        max(len(_word(lane.entries[at])) for lane in lanes) for at in range(len(found.columns))
+    ]
+    used, count = _INDENT + max(len(_label(lane.ranks)) for lane in lanes), 0
+    columns = zip(found.columns, _heads(found), entries, strict=True)
+    for (number, op), head, entry in reversed(list(columns)):
+        first = used + terminal.GAP + max(entry, len(_head(number, op)))
+        if count >= FEWEST and first > terminal.WIDTH:
+            break
+        used += terminal.GAP + max(entry, len(head))
+        count += 1
+    return count
+
+
+def _heads(found: LastCollectives) -> list[str]:
+    """The number of each collective; its operation, too, where it changes and for the last one."""
+    ops = [op for _, op in found.columns]
+    heads = [
+        f"#{number}" if op == before else _head(number, op)
+        for (number, op), before in zip(found.columns, ["", *ops[:-1]], strict=True)
+    ]
+    return [*heads[:-1], _head(*found.columns[-1])]
+
+
+def _head(number: int, op: str) -> str:
+    return f"#{number} {safe.one_line(op, 40)}"
 
 
 def _label(ranks: tuple[int, ...]) -> str:

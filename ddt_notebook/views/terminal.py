@@ -9,8 +9,8 @@ from . import safe, words
 
 #: Characters of a line.
 WIDTH = 80
-
-_GAP = 2
+#: Blanks between columns.
+GAP = 2
 _NARROWEST = 12
 _CODES = {"bold": "1", "red": "1;31", "yellow": "1;33", "green": "1;32", "blue": "1;34", "dim": "2"}
 
@@ -74,7 +74,7 @@ def columns(
     """
     cells = [[safe.middle(cell, WIDTH) for cell in row] for row in (head, *rows)]
     widths = [max(len(row[at]) for row in cells) for at in range(len(head))]
-    while indent + sum(widths) + _GAP * (len(widths) - 1) > WIDTH:
+    while indent + sum(widths) + GAP * (len(widths) - 1) > WIDTH:
         widest = max(range(len(widths)), key=lambda at: widths[at])
         if widths[widest] <= _NARROWEST:
             break
@@ -86,7 +86,7 @@ def columns(
             cell.rjust(width) if at in right else cell.ljust(width)
             for at, (cell, width) in enumerate(zip(shown, widths, strict=True))
         ]
-        lines.append(f"{' ' * indent}{(' ' * _GAP).join(padded)}".rstrip())
+        lines.append(f"{' ' * indent}{(' ' * GAP).join(padded)}".rstrip())
     return lines
 
 
@@ -99,5 +99,5 @@ def aligned(rows: Sequence[Sequence[str]], limit: int = WIDTH) -> list[str]:
     lines = []
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        lines.append(safe.bounded(f"  {(' ' * _GAP).join(cells)}".rstrip(), limit))
+        lines.append(safe.bounded(f"  {(' ' * GAP).join(cells)}".rstrip(), limit))
     return lines

@@ -111,3 +111,20 @@ def test_only_the_first_of_many_lanes_are_shown_and_the_other_ranks_counted() ->
     shown = picture.as_text(finding, run(*known))
     assert len(shown) == 1 + picture.LANES + 1
     assert shown[-1].split() == ["and", "4", "more", "ranks"]
+
+
+def test_ten_collectives_are_drawn_and_in_a_terminal_those_that_fit() -> None:
+    finding = Finding(symptom="D.2.1", stage="training & evaluation", waiting=[0, 2], ranks=[1])
+    head, *lanes = picture.as_text(finding, run(waits(0, 119), misses(1, 118), waits(2, 119)))
+    assert head.split() == [
+        *("#113", "all_reduce", "#114", "#115", "#116", "#117", "#118", "#119", "all_reduce")
+    ]
+    assert [lane.count("✓") for lane in lanes] == [6, 6]
+    assert max(map(len, (head, *lanes))) <= 80
+    html = "".join(picture.as_html(finding, run(waits(0, 119), misses(1, 118), waits(2, 119))))
+    assert html.count("✓") == 2 * 9
+    assert "#110 all_reduce" in html
+    other = run(waits(0, 119, "broadcast_object_list"), misses(1, 118), waits(2, 119))
+    head, *lanes = picture.as_text(finding, other)
+    assert head.split()[0] == "#115"  # and not so many that a lane is shortened
+    assert "waiting 1.0 s · broadcast_object_list" in lanes[0]
