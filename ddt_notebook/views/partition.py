@@ -42,6 +42,7 @@ class _Table:
     columns: tuple[str, ...]
     rows: list[tuple[str, ...]]
     strips: list[tuple[str, str]] = field(default_factory=list)
+    legend: str = _LEGEND
     order: tuple[str, list[tuple[str, str]]] | None = None
 
 
@@ -96,7 +97,7 @@ class PartitionView(RunView):
                 lines += terminal.columns(table.rows, table.columns, right, indent=4)
             width = max((len(who) for who, _ in table.strips), default=0)
             lines += [f"    {who:<{width}}  │{strip}│" for who, strip in table.strips]
-            lines += [f"    {_LEGEND}"] if table.strips else []
+            lines += [f"    {table.legend}"] if table.strips else []
             if table.order is not None:
                 subject, strips = table.order
                 width = max(len(epochs) for epochs, _ in strips)
@@ -114,7 +115,7 @@ class PartitionView(RunView):
                 parts.append(html.table(table.rows, table.columns))
             if table.strips:
                 parts.append(html.table([(who, _strip(strip)) for who, strip in table.strips]))
-                parts.append(html.line(_LEGEND))
+                parts.append(html.line(table.legend))
             if table.order is not None:
                 subject, strips = table.order
                 rows = [(epochs, sparklines.fixed_width(strip)) for epochs, strip in strips]
@@ -196,11 +197,17 @@ class PartitionView(RunView):
 
     def _tables(self) -> list[_Table]:
         found = [
-            _Table(self._about(name, x), _LOADER_HEAD, _loader_rows(x), _strips(x), _order(x))
+            _Table(self._about(name, x), _LOADER_HEAD, _loader_rows(x), _strips(x), order=_order(x))
             for name, x in self._loaders.items()
         ]
         found += [
-            _Table(_about_shards(name, by_rank), _SHARD_HEAD, _shard_rows(by_rank))
+            _Table(
+                _about_shards(name, by_rank),
+                _SHARD_HEAD,
+                _shard_rows(by_rank),
+                _shard_strips(by_rank),
+                _about_parts(by_rank),
+            )
             for name, by_rank in self._shards.items()
         ]
         return found[:OBJECTS]
@@ -355,6 +362,27 @@ def _shard_rows(by_rank: dict[int, ModelShard]) -> list[tuple[str, ...]]:
     if len(alike) > 2 * ROWS:
         rows.append((f"and {len(alike) - 2 * ROWS} more rows", *[""] * 4))
     return rows
+
+
+def _shard_strips(by_rank: dict[int, ModelShard]) -> list[tuple[str, str]]:
+    """The part of the whole model that each rank holds, as signs."""
+
+    def strip(rank: int) -> str:
+        shard = by_rank[rank]
+        share = shard.local_parameters / shard.parameters if shard.parameters else 0.0
+        return ("█" * min(_SLOTS, round(share * _SLOTS))).ljust(_SLOTS, "░")
+
+    alike = group(by_rank, strip)
+    shown = alike if len(alike) <= ROWS else []
+    return [(safe.middle(ranks_label(ranks), 17), signs) for signs, ranks in shown]
+
+
+def _about_parts(by_rank: dict[int, ModelShard]) -> str:
+    """The legend of the parts, and how often all of them together hold the model."""
+    whole = next(iter(by_rank.values())).parameters
+    held = sum(shard.local_parameters for shard in by_rank.values()) / whole if whole else 0.0
+    times = "once" if held == 1 else f"{held:.3g} times"
+    return f"█ the share that a rank holds of the model; together they hold it {times}"
 
 
 def _trained_ranks(snapshot: Snapshot) -> frozenset[int]:

@@ -164,7 +164,10 @@ def test_fully_sharded_and_tensor_parallel_models_show_their_shards(ranks: Ranks
         assert spread.local_shape == ((3, 2) if placement.rank == 0 else (2, 2))
     assert not view.flags
     assert "FSDP2" in str(view)
-    shards = {s.name: s for s in ddt.partition(result).snapshot.partition[0].shards}
+    parts = ddt.partition(result)
+    assert str(parts).count(f"ranks 0, 1  │{'█' * 28}{'░' * 28}│") == 2  # sharded, tp
+    assert str(parts).count("together they hold it once") == 2
+    shards = {s.name: s for s in parts.snapshot.partition[0].shards}
     assert (shards["sharded"].parameters, shards["sharded"].local_parameters) == (44, 22)
     assert shards["sharded"].local_bytes == 88
     assert (shards["tp"].parameters, shards["tp"].local_parameters) == (56, 28)

@@ -127,4 +127,4 @@ def test_ten_collectives_are_drawn_and_in_a_terminal_those_that_fit() -> None:
     other = run(waits(0, 119, "broadcast_object_list"), misses(1, 118), waits(2, 119))
     head, *lanes = picture.as_text(finding, other)
     assert head.split()[0] == "#115"  # and not so many that a lane is shortened
-    assert "waiting 1.0 s · broadcast_object_list" in lanes[0]
+    assert "…" not in "".join((head, *lanes))
