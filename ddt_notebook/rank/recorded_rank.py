@@ -286,8 +286,8 @@ class RecordedRank:
         atexit.register(self._end)
         Finalize(None, self._end, exitpriority=100)  # children of multiprocessing skip atexit
 
-    def _note_failed_call(self, error: BaseException) -> None:
-        """Write that an exception left a call.
+    def _note_failed_call(self, error: BaseException, ended_s: float) -> None:
+        """Write that an exception left a call, and when.
 
         A launcher may end this process before the exception has left the user's code.
         """
@@ -307,7 +307,7 @@ class RecordedRank:
                 described = describe_error(error, text)
             finally:
                 error.__traceback__ = inside
-            failed = CellEnded(error=described, ended_s=time.monotonic())
+            failed = CellEnded(error=described, ended_s=ended_s)
             job_files.write(self._path("failure"), failed)
 
     def note_end(self, error: BaseException) -> None:

@@ -79,8 +79,9 @@ class CallLog:
         self.sockets = sockets
         self.problem = ""  #: why a call of a recorded job is missing in the log
         self.init_hook: Callable[[dict[str, Any]], AbstractContextManager[None]] | None = None
-        #: Is called with the exception that leaves a call.
-        self.failure_hook: Callable[[BaseException], None] | None = None
+        #: Is called with the exception that leaves a call, and when, before the end is recorded: a
+        #: launcher may end this process in between, and a rank in a call has a reason to stand.
+        self.failure_hook: Callable[[BaseException, float], None] | None = None
         #: What simulated GPUs change in groups; None without them.
         self.backends: MappedBackends | None = None
         self.default_timeout: Any = None
@@ -313,9 +314,10 @@ class CallLog:
         try:
             result = function(*args, **kwargs)
         except BaseException as error:
-            writer.end(index, ring.FAILED, time.monotonic(), _operations(process_group))
+            ended_s = time.monotonic()
             if self.failure_hook is not None:
-                self.failure_hook(error)
+                self.failure_hook(error, ended_s)
+            writer.end(index, ring.FAILED, ended_s, _operations(process_group))
             raise
         finally:
             self._depth -= 1
@@ -346,17 +348,17 @@ class CallLog:
             record.library = None
         self._depth += 1
         index = writer.begin(record, time.monotonic(), blocking=True)
-        status = ring.FAILED
         try:
             result = function()
-            status = ring.DONE
         except BaseException as error:
+            ended_s = time.monotonic()
             if self.failure_hook is not None:
-                self.failure_hook(error)
+                self.failure_hook(error, ended_s)
+            writer.end(index, ring.FAILED, ended_s, -1)
             raise
         finally:
             self._depth -= 1
-            writer.end(index, status, time.monotonic(), -1)
+        writer.end(index, ring.DONE, time.monotonic(), -1)
         return result
 
     def _reduces(self, given: Mapping[str, Any], record: CallRecord) -> None:
@@ -386,11 +388,11 @@ class CallLog:
                 return result
             finally:
                 now_s = time.monotonic()
-                log._ring.settle(index, status, now_s)
-                log._ring.block(None, now_s)
                 error = sys.exc_info()[1]
                 if status == ring.FAILED and error is not None and log.failure_hook is not None:
-                    log.failure_hook(error)
+                    log.failure_hook(error, now_s)
+                log._ring.settle(index, status, now_s)
+                log._ring.block(None, now_s)
 
         @functools.wraps(is_completed)
         def recorded_is_completed(work: Any) -> Any:
