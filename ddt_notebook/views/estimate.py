@@ -215,7 +215,11 @@ class EstimateView(Displayable):
         return (
             "ZeRO-1 splits the optimizer state over the ranks, ZeRO-2 the gradients too, FSDP "
             "(ZeRO-3) also the parameters, of which it gathers a layer at a time: add the largest "
-            "layer. Temporary tensors and the allocator's gaps are not counted"
+            "layer. Activation checkpointing keeps fewer activations and repeats a part of the "
+            "forward pass; how many fewer depends on what is checkpointed. Mixed precision "
+            "(dtype='bfloat16') saves activations only: the optimizer keeps a float32 copy of each "
+            "parameter. "
+            "Temporary tensors and the allocator's gaps are not counted"
         )
 
 

@@ -87,7 +87,7 @@ def areas(memory: RankMemory, course: Sequence[int], cap: int | None) -> Areas |
     rows = [*zip(labels, signs, strict=True), *_below(memory)]
     used = dict.fromkeys(sign for row in signs for sign in row)
     peak = _peak(memory, max(course) * 1024)
-    return Areas(tuple(rows), _legend(used, base, capped=drawn_cap), peak)
+    return Areas(tuple(rows), _legend(used, base, unit, capped=drawn_cap), peak)
 
 
 def as_html(found: Areas) -> Markup:
@@ -163,8 +163,9 @@ def _peak(memory: RankMemory, size: int) -> str:
     return f"▲ {highest}, at {memory.highest_where.label}"
 
 
-def _legend(used: dict[str, None], base: float, *, capped: bool) -> str:
+def _legend(used: dict[str, None], base: float, unit: float, *, capped: bool) -> str:
     kinds = [f"{sign} {kind}" for kind, (sign, _, _) in _LOOKS.items() if sign in used]
     cap = ["- the cap"] if capped else []
     above = f"above {words.size(round(base))}, which the process needs without them"
-    return " · ".join([*kinds, *cap, above])
+    # a kind that takes less than half a row may not be in the picture
+    return " · ".join([*kinds, *cap, f"a row is {words.size(round(unit))}", above])

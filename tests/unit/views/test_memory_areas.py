@@ -43,7 +43,7 @@ def test_a_kind_is_as_high_as_its_bytes_and_the_rest_fills_up() -> None:
     # 240 MB above it in 12 rows: 4 of parameters, 2 of activations, 6 of anything else
     assert column(found, COLUMNS - 1) == "ppppaa......"
     assert (found.rows[0][0], found.rows[ROWS - 1][0]) == ("340 MB", "100.0 MB")
-    assert "p parameters · a activations · . the rest" in found.legend
+    assert "p parameters · a activations · . the rest · a row is 20.0 MB" in found.legend
 
 
 def test_nothing_is_drawn_as_a_kind_before_it_was_counted() -> None:
