@@ -101,7 +101,7 @@ test-tensorflow:
 HOST_PACKAGES := iproute2 nftables faketime openssh-server openssh-client
 test-hosts: $(VENV)/.installed
 	@test "$$(id -u)" = 0 || echo "not root: what needs network namespaces is skipped"
-	@for tool in ip nft faketime /usr/sbin/sshd; do command -v $$tool >/dev/null || exit 1; done \
+	@(for tool in ip nft faketime /usr/sbin/sshd; do command -v $$tool >/dev/null || exit 1; done) \
 	|| test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null \
 	|| { apt-get update -q && apt-get install -yq --no-install-recommends $(HOST_PACKAGES); }
 	DDT_TEST_HOSTS=1 $(BIN)/python -m pytest -rs tests/multiprocess/test_joined_hosts.py tests/multiprocess/test_host_cards.py

@@ -263,3 +263,11 @@ def warm() -> None:
     """Start the fork server in the background; returns at once."""
     with suppress(SessionError):  # the first session reports it
         server(warm=default_start_method() == "fork")
+
+
+def cool() -> None:
+    """End all fork servers of the notebook; the next session on this machine starts one again."""
+    with _starting:
+        for handle in _handles.values():
+            if handle.usable:
+                handle.close()

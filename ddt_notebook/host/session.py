@@ -164,6 +164,8 @@ class Session:
         except BaseException:
             self.stop()
             raise
+        if hosts is not None and all(session.stopped for session in _sessions):
+            launcher.cool()  # no rank is started here
         _sessions.add(self)
         active.set(self)
 

@@ -34,7 +34,8 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     )
     for name in _cell_magics():  # below another line, IPython takes ``%%ddt`` for a line magic
         shell.magics_manager.register_function(_Misplaced(name), "line", f"%{name}")
-    launcher.warm()
+    if active.get() is None:  # else the ranks may be on other hosts
+        launcher.warm()
 
 
 def _cell_magics() -> list[str]:

@@ -61,6 +61,7 @@ def troubles(**changed: Any) -> dict[str, str]:
         {"versions": host(2).versions | {"nccl": "2.29.3"}},  # elsewhere, it is the system's
         {"name_addresses": ("127.0.1.1",), "gloo_interface": "eth2"},
         {"name_addresses": ("127.0.1.1", "192.0.2.2")},
+        {"name_addresses": ("127.0.1.1",), "address": LOOPBACK},  # two agents on one machine
         {"shared_bytes": None, "shared_free": None},
         {"mtu": 0},
     ],
