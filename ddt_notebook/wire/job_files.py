@@ -43,6 +43,7 @@ ANSWERS, WATCHED, QUESTION = ".answers", ".watched", "question"
 #: the first one.
 NUMBERS = (
     ("RANK", "WORLD_SIZE", ""),
+    ("HOROVOD_RANK", "HOROVOD_SIZE", "horovodrun"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "mpirun"),
     ("PMI_RANK", "PMI_SIZE", "mpiexec"),
     ("SLURM_PROCID", "SLURM_NTASKS", "srun"),

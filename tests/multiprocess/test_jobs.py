@@ -603,10 +603,18 @@ def test_a_job_that_hangs_is_stopped_and_one_beside_it_goes_on(tmp_path: Path) -
     assert_gone(job.pids)
 
 
+def stand_in(launcher: Path) -> Path:
+    """A command of a launcher's name."""
+    launcher.write_text(f"#!{sys.executable}\n{START_TWO}")
+    launcher.chmod(0o700)
+    return launcher
+
+
 #: What each launcher sets, for rank 1 of 2.
 LAUNCHERS = {
     "mpirun": {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"},
     "mpiexec": {"PMI_RANK": "1", "PMI_SIZE": "2"},
+    "horovodrun": {"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2"},
     "srun": {"SLURM_PROCID": "1", "SLURM_NTASKS": "2"},
     "": {"RANK": "1", "WORLD_SIZE": "2"},
 }
@@ -623,8 +631,8 @@ def test_ranks_that_a_launcher_numbers_by_variables(tmp_path: Path, launcher: st
         f"import os\nimport torch.distributed as dist\ndist.init_process_group({meet}, {numbers})\n"
     )
     file.write_text(f"{body}dist.barrier()\nprint('ended', flush=True)\n")
-    two = (sys.executable, "-c", START_TWO, " ".join(variables), file)
-    job = Job(tmp_path / "job", "--", *two, PYTHONUNBUFFERED="")
+    command = stand_in(tmp_path / (launcher or "launch"))
+    job = Job(tmp_path / "job", "--", command, " ".join(variables), file, PYTHONUNBUFFERED="")
     status, output, errors = job.end()
     assert (status, output) == (0, "ended\n" * 2), errors
     recorded = RecordedJob.load(job.folder)
@@ -742,6 +750,16 @@ def test_a_file_beside_the_script_that_hides_a_module_is_named(
     assert status == 1, errors
     assert f"`import {name}` takes this file, not {what}" in errors
     assert errors.rstrip().endswith(f"if that is not intended, rename {name}.py")
+
+
+def test_horovods_own_collectives_are_said_not_to_be_recorded(tmp_path: Path) -> None:
+    command = tmp_path / "horovodrun"
+    command.write_text("#!/bin/sh\n")
+    command.chmod(0o700)
+    status, _, errors = Job(tmp_path / "job", "--", command).end()
+    assert status == 0, errors
+    assert "no rank was seen" in errors
+    assert "Horovod's own collectives are not recorded" in errors
 
 
 def test_a_command_without_ranks_and_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
