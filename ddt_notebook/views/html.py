@@ -79,6 +79,12 @@ def chip(symbol: str, word: str, kind: str) -> Markup:
     return tag("span", f"{symbol} {word}", style=style, role="chip")
 
 
+def box(kind: str) -> str:
+    """The style of a box in a picture; high contrast shows its border, but no coloured ground."""
+    colour = COLOURS[kind]
+    return f"background-color:{colour};color:#000000;border:2px solid {colour}"
+
+
 def card(kind: str, *content: str) -> Markup:
     """A block with a coloured edge."""
     style = f"border-left:4px solid {COLOURS[kind]};padding:2px 0 4px 12px;margin:6px 0"

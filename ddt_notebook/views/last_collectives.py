@@ -31,8 +31,8 @@ _NARROW = Markup(
 _STYLES: dict[Step, str] = {
     "done": f"border-bottom:3px solid {COLOURS['ok']}",
     "issued": "border-bottom:3px dotted currentColor",
-    "waiting": f"background-color:{COLOURS['warning']};color:#000000",
-    "failed": f"background-color:{COLOURS['error']};color:#000000",
+    "waiting": html.box("warning"),
+    "failed": html.box("error"),
     "missing": f"border:2px dashed {COLOURS['error']}",
 }
 

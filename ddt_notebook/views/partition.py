@@ -27,7 +27,7 @@ FIRST = 6
 
 _LOADER_HEAD = ("rank", "epochs", "batches", "samples", "of data", "first indices")
 #: Slots of a strip that shows where in the data set a rank read, and the signs of their shares.
-_SLOTS, _SHARES, _READ = 56, "░▒▓█", "#0072B2"
+_SLOTS, _SHARES = 56, "░▒▓█"
 _LEGEND = "1 read by one rank · + by several ranks · 0 some by none"
 #: Epochs whose order is shown.
 _EPOCHS = 4
@@ -338,7 +338,6 @@ def _strip(signs: str) -> Markup:
     for sign, run in groupby(signs):
         colour = _MARKS.get(sign)
         style = f"background-color:{colour};color:#000000" if colour else ""
-        style = f"color:{_READ}" if sign in _SHARES else style
         cells.append(html.tag("span", "".join(run), style=style))
     return sparklines.fixed_width(*cells)
 

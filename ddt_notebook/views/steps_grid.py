@@ -18,7 +18,7 @@ _EQUAL, _APART, _FIRST = "=", "≠", "≠ first"
 _STYLES = {
     _EQUAL: f"border-bottom:3px solid {COLOURS['ok']};padding:0 8px",
     _APART: f"border-bottom:3px double {COLOURS['error']};padding:0 8px",
-    _FIRST: f"background-color:{COLOURS['error']};color:#000000;padding:0 8px;white-space:nowrap",
+    _FIRST: f"{html.box('error')};padding:0 8px;white-space:nowrap",
 }
 
 
