@@ -84,7 +84,7 @@ class LessonsHandler(APIHandler):
                 await ensure_async(self.contents_manager.save({"type": "directory"}, target))
         target = f"{target}/{name.rsplit('/', 1)[-1]}"
         if not await ensure_async(self.contents_manager.file_exists(target)):
-            text = (lessons.notebooks_folder() / name).read_text(encoding="utf-8")
+            text = lessons.for_learners(name)
             model = {"type": "notebook", "format": "json", "content": json.loads(text)}
             await ensure_async(self.contents_manager.save(model, target))
         self.finish({"path": target})

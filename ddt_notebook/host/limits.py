@@ -16,6 +16,8 @@ from .errors import SessionError
 #: Private memory of one rank after a few steps of a small model, measured by benchmarks/memory.py.
 RANK_BYTES = {"fork": 60 << 20, "spawn": 260 << 20}
 _MOST_SIMULATED = 64
+#: With so many ranks for each processor, they answer late because they wait for one another.
+_CROWDED = 8
 
 
 def free_memory() -> int:
@@ -29,6 +31,15 @@ def free_memory() -> int:
         used = cgroup.used_bytes if cgroup is not None else system_memory.resident_bytes()
         free.append(int(hub_limit) - used)
     return max(0, min(free))
+
+
+def fewer_ranks(count: int) -> str:
+    """Advice if these ranks of one machine are many for its processors, else an empty text."""
+    processors = os.cpu_count() or 1
+    if count < _CROWDED * processors:
+        return ""
+    most = _CROWDED * processors - 1
+    return f"{count} ranks are many for {processors} processors; start {most} or fewer"
 
 
 def check_ranks(count: int, start_method: str) -> None:

@@ -27,9 +27,10 @@ from ..wire.messages import (
     RankReady,
     RankSpec,
 )
-from . import surroundings
+from . import limits, surroundings
 from .call_log_reader import SourceLine
 from .errors import SessionError
+from .local_place import LocalPlace
 from .place import HostProcess, Place, StartedStore
 from .rank_handle import RankHandle
 from .source_files import SourceFiles
@@ -238,8 +239,11 @@ class RankPool:
             full = [rank for rank, answer in failed.items() if answer.reason == "memory"]
             if attempt or full:
                 rank = (full or list(failed))[0]
+                local = isinstance(self.place, LocalPlace)
                 raise SessionError(
-                    f"the process group could not be formed: rank {rank}: {failed[rank].error}"
+                    f"the process group of {len(self.handles)} ranks could not be formed: "
+                    f"rank {rank}: {failed[rank].error}",
+                    "" if full or not local else limits.fewer_ranks(len(self.handles)),
                 )
             self.replace(rank for rank, answer in failed.items() if answer.reason == "no answer")
 

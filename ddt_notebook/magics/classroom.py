@@ -187,7 +187,7 @@ class ClassroomMagics(RunningMagics):
             self._give(session, one)
         what = "were started" if started else "of your session are used"
         return (
-            f"{words.count(session.world_size, 'rank')} {what}; `exercise` holds the data of "
+            f"{words.count(session.world_size, 'rank')} {what}; `exercise` holds data drawn for "
             f"{self._progress.student}. After a restart of the ranks: %ddt_exercise --prepare"
         )
 

@@ -18,6 +18,7 @@ _SHORT_STAGES = {
 }
 #: Part E: faults that are common today and that the study does not name. It is no stage.
 TODAY = "e-today"
+EXERCISES = "exercises"
 #: The title of symptoms that collect all other faults; there are no lessons on them.
 _UNNAMED = "others"
 
@@ -97,19 +98,23 @@ def lesson_file(code: str) -> Path:
 
 
 def notebooks() -> dict[str, str]:
-    """Headings of all notebooks by their path below the folder of notebooks, in order."""
+    """Headings of the project's notebooks by their path below its folder, in order.
+
+    In a checkout, the folder also holds what a user saves there: such notebooks are left out.
+    """
     folder = notebooks_folder()
-    order = ["", *lesson_folders()]
-    found = [path.relative_to(folder) for path in folder.rglob("*.ipynb")]
-    found = [path for path in found if not any(part.startswith(".") for part in path.parts)]
+    found = sorted(path.relative_to(folder) for path in folder.glob("[0-9]*-*.ipynb"))
+    for name in (*lesson_folders(), EXERCISES):
+        found += sorted(
+            (path.relative_to(folder) for path in (folder / name).glob("*[0-9]-*.ipynb")),
+            key=_numbers,
+        )
+    return {path.as_posix(): heading(path) for path in found}
 
-    def rank(path: Path) -> tuple[int, list[int | str]]:
-        parent = "" if path.parent == Path() else path.parts[0]
-        place = order.index(parent) if parent in order else len(order)
-        pieces = re.findall(r"\d+|\D+", path.as_posix())
-        return place, [int(p) if p.isdigit() else p for p in pieces]
 
-    return {path.as_posix(): heading(path) for path in sorted(found, key=rank)}
+def _numbers(path: Path) -> list[int]:
+    """The numbers of a name such as ``D.1.10-not-implemented-error``: 1 and 10."""
+    return [int(number) for number in re.findall(r"\d+", path.name.split("-")[0])]
 
 
 def lessons_of_today() -> dict[str, str]:
@@ -133,28 +138,37 @@ def copy_notebooks(target: Path, *, executed: bool = False) -> tuple[int, list[s
         How many files were copied, and the paths that were left as they are.
     """
     source = notebooks_folder()
+    known = notebooks()
     copied, kept = 0, []
     for path in sorted(source.rglob("*")):
         name = path.relative_to(source)
         hidden = any(part.startswith((".", "__pycache__")) for part in name.parts)
-        if hidden or not path.is_file():
+        of_a_user = path.suffix == ".ipynb" and name.as_posix() not in known
+        if hidden or of_a_user or not path.is_file():
             continue
         goal = target / name
         if goal.exists():
             kept.append(name.as_posix())
             continue
         goal.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix == ".ipynb" and name.parts[0] in lesson_folders() and not executed:
-            goal.write_text(_without_answers(path), encoding="utf-8")
+        if path.suffix == ".ipynb" and not executed:
+            goal.write_text(for_learners(name.as_posix()), encoding="utf-8")
         else:
             shutil.copyfile(path, goal)
         copied += 1
     return copied, kept
 
 
-def _without_answers(path: Path) -> str:
-    """A lesson for learners: no outputs below its question, and a cell that takes the choice."""
-    book = json.loads(path.read_text(encoding="utf-8"))
+def for_learners(name: str) -> str:
+    """The text of a notebook, by its path below the folder of notebooks.
+
+    A lesson comes without the outputs below its question, and with a cell that takes the choice.
+    """
+    path = notebooks_folder() / name
+    text = path.read_text(encoding="utf-8")
+    if not name.startswith(lesson_folders()):
+        return text
+    book = json.loads(text)
     cells = []
     asked = False
     for cell in book["cells"]:

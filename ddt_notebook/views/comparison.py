@@ -109,7 +109,7 @@ class ComparisonView(Displayable):
             "same": "the symptom is still there",
             "other": "the symptom is gone, but now something else was found",
             "new": "the run before was well, this one is not",
-            "well": "both runs are well",
+            "well": "nothing was found in either run",
         }[self.change]
 
 

@@ -93,6 +93,17 @@ def test_a_page_of_another_site_is_not_answered(lab: Lab, run: Path) -> None:
     assert status == 200, "the user's own page is answered"
 
 
+def test_an_opened_lesson_does_not_give_the_answer_away(lab: Lab) -> None:
+    name = "d-training/D.2.1-hang.ipynb"
+    data = json.dumps({"path": name, "folder": "opened"}).encode()
+    assert asked(lab, "POST", "lessons", data, headers=known(lab))[0] == 200
+    book = json.loads((lab.folder / "opened" / "ddt-notebook" / name).read_text("utf-8"))
+    sources = ["".join(cell["source"]) for cell in book["cells"]]
+    at = sources.index("%ddt_predict D.2.1")
+    assert not any(cell.get("outputs") for cell in book["cells"][at:])
+    shutil.rmtree(lab.folder / "opened")
+
+
 def test_paths_out_of_the_folder_are_refused(lab: Lab, run: Path) -> None:
     outside = lab.folder.parent / "secret.ddt.json"
     shutil.copy(run, outside)

@@ -98,6 +98,31 @@ def test_a_copy_for_learners_does_not_give_the_answer_away(tmp_path: Path) -> No
         assert len(cells) == len(json.loads(text)["cells"]) + 1
 
 
+def test_what_a_user_saves_in_a_checkout_is_no_lesson(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = lessons.notebooks()
+    checkout = tmp_path / "checkout"
+    lessons.copy_notebooks(checkout / "notebooks", executed=True)
+    hang = (
+        checkout
+        / "notebooks"
+        / lessons.lesson_file("D.2.1").relative_to(lessons.notebooks_folder())
+    )
+    for name in ("Untitled.ipynb", "d-training/mine.ipynb", "ddt-notebook/d-training/copy.ipynb"):
+        mine = checkout / "notebooks" / name
+        mine.parent.mkdir(parents=True, exist_ok=True)
+        mine.write_bytes(hang.read_bytes())
+    inside = checkout / "ddt_notebook" / "symptoms" / "lessons.py"
+    monkeypatch.setattr(lessons, "__file__", str(inside))
+    assert lessons.notebooks() == expected
+    lessons.copy_notebooks(tmp_path / "copy")
+    copied = {
+        p.relative_to(tmp_path / "copy").as_posix() for p in tmp_path.rglob("copy/**/*.ipynb")
+    }
+    assert copied == set(expected)
+
+
 def test_an_installation_without_notebooks_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

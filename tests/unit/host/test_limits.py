@@ -134,3 +134,11 @@ def test_a_framework_without_its_needs_is_refused(
     with pytest.raises(SessionError, match=text) as caught:
         check_framework(name, alone=alone)
     assert "\n" not in str(caught.value)
+
+
+def test_a_group_of_many_ranks_for_each_processor_comes_with_advice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits.os, "cpu_count", lambda: 2)
+    assert limits.fewer_ranks(15) == ""
+    assert "15 or fewer" in limits.fewer_ranks(200)
