@@ -95,6 +95,7 @@ def test_a_page_of_another_site_is_not_answered(lab: Lab, run: Path) -> None:
 
 def test_an_opened_lesson_does_not_give_the_answer_away(lab: Lab) -> None:
     name = "d-training/D.2.1-hang.ipynb"
+    (lab.folder / "opened").mkdir()
     data = json.dumps({"path": name, "folder": "opened"}).encode()
     assert asked(lab, "POST", "lessons", data, headers=known(lab))[0] == 200
     book = json.loads((lab.folder / "opened" / "ddt-notebook" / name).read_text("utf-8"))
