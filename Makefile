@@ -95,7 +95,7 @@ test-tensorflow:
 	test -x $(TENSORFLOW_VENV)/bin/python || $(PYTHON) -m venv $(TENSORFLOW_VENV)
 	$(TENSORFLOW_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[demo,tensorflow]' \
 		pytest pytest-rerunfailures pytest-timeout
-	$(TENSORFLOW_VENV)/bin/python -m pytest tests/tensorflow
+	$(TENSORFLOW_VENV)/bin/python -m pytest tests/tensorflow tests/multiprocess/test_cards.py -k tensorflow
 
 # Hosts are network namespaces: needs root. Debian's packages are installed where they are missing.
 HOST_PACKAGES := iproute2 nftables faketime openssh-server openssh-client

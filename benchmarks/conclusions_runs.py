@@ -40,6 +40,8 @@ class Shared:
 def runs(shared: Shared) -> Iterator[tuple[list[str], Run]]:
     """All cases: the names of their snapshots, and the function that makes them."""
     for card in ddt.fault_cards():
+        if card.framework:
+            continue  # it may not be installed
         yield [f"card-{card.id}-broken"], functools.partial(_broken, card)
         names = [f"card-{card.id}-fixed", f"card-{card.id}-proof"]
         yield names, functools.partial(_fixed, card)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 
@@ -67,6 +68,14 @@ def fixes(
     return [
         Fix(pattern=pattern, advice=text, share=shares.get(pattern, 0.0)) for pattern, text in texts
     ]
+
+
+def in_framework(finding: Finding, framework: str) -> Finding:
+    """Return a finding with the card and the changes that hold in a framework."""
+    cause = faults.stand_in(finding.cause or "", framework)
+    if cause is None:
+        return finding
+    return replace(finding, cause=cause, fixes=fixes(finding.symptom, cause))
 
 
 def causes() -> frozenset[str]:

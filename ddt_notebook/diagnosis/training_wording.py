@@ -212,6 +212,18 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         f"{_model(f.values)} is not wrapped in DDP: each rank trains its own copy, and they drift "
         "apart"
     ),
+    "trained-without-strategy": (
+        "{ranks} trained the same model without a strategy that connects workers: no gradient was "
+        "exchanged"
+    ),
+    "undivided-pipeline": lambda f: (
+        "every worker trained with the same data: "
+        + (
+            "the function that makes the data set does not divide it"
+            if f.values["policy"] == "function"
+            else f"its auto-shard policy is {f.values['policy']}"
+        )
+    ),
     "group-never-formed": lambda f: (
         f"{ranks_text(f.ranks)} trained {_model(f.values)} separately: no process group connects "
         "them"
@@ -541,6 +553,11 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "ddp-equalises-once": "DDP makes replicas equal once, when it is built",
     "differ-at-the-end": "{parameters:parameter} differ at the end, first {name}",
     "nothing-sent": "no gradient and no parameter was sent in {steps:step} of {optimizer}",
+    "updates-of-one-replica": "every update of the optimizer was that of one replica",
+    "pipelines-equal": lambda f: (
+        "the pipelines of all workers are equal, with all their constants"
+        + ("; each worker draws its own order" if f.values["shuffled"] else "")
+    ),
     "no-group-formed": "{ranks} never called init_process_group, and no library called it",
     "copies-part": _copies_part,
     "sampler-divides": (

@@ -8,6 +8,7 @@ folder ``hosts``.
 from .card import Advice, Expected, FaultCard, InvalidCard, Reference
 from .host_card import HostCard
 from .loader import UnknownCard, advice_of, card, card_ids, cards, host_cards, page_ids
+from .stand_ins import stand_in
 
 __all__ = [
     "Advice",
@@ -23,4 +24,5 @@ __all__ = [
     "cards",
     "host_cards",
     "page_ids",
+    "stand_in",
 ]

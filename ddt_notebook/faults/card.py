@@ -116,7 +116,8 @@ class FaultCard:
     in_source
         Whether the source of the broken cell shows the fault, so that lint should find it. False if
         the fault lies in the data, the machine, the environment, the duration of something, or in
-        what another cell or rank has done.
+        what another cell or rank has done, or if the cell is one of a framework that lint does not
+        read.
     """
 
     id: str
@@ -156,6 +157,11 @@ class FaultCard:
     def symptom(self) -> str:
         """Code of the usual symptom."""
         return self.symptoms[0]
+
+    @property
+    def framework(self) -> str:
+        """The framework for which its session prepares the ranks; empty for torch."""
+        return str(self.options.get("framework", ""))
 
     @property
     def stage(self) -> str:

@@ -16,6 +16,7 @@ from .performance import RankPerformance
 from .placement import RankPlacement
 from .shown import RankShown
 from .snapshot import Snapshot
+from .tensorflow import RankTensorFlow
 from .timeline import RankTimeline
 from .training import RankTraining
 
@@ -28,7 +29,8 @@ class Observation:
     ----------
     rank
         Global rank.
-    placement, partition, parity, memory, timeline, training, performance, checkpoints, shown
+    placement, partition, parity, memory, timeline, training, performance, checkpoints, shown, \
+    tensorflow
         This rank's part of the field of `Snapshot` that has the same name.
     environment
         Facts about the environment of the rank's process, by name.
@@ -44,6 +46,7 @@ class Observation:
     performance: RankPerformance | None = None
     checkpoints: RankCheckpoints | None = None
     shown: RankShown | None = None
+    tensorflow: RankTensorFlow | None = None
     environment: dict[str, str] | None = None
 
     def updated(self, other: Observation) -> Observation:

@@ -23,6 +23,7 @@ from .rank import RankReport
 from .rank_tables import UNKNOWN, TablesReader, to_tables
 from .running import AskedRunning
 from .shown import RankShown
+from .tensorflow import RankTensorFlow
 from .timeline import RankTimeline
 from .torch_features import LIBRARY_COLLECTIVES, MissingFeature
 from .training import RankTraining
@@ -156,6 +157,9 @@ class Snapshot:
         Files that ranks saved and loaded.
     shown
         Values of evaluations that ranks wrote; empty if there was no evaluation.
+    tensorflow
+        The data that workers of TensorFlow distributed and the updates that they made, after a run
+        in a session that prepared them.
     timeline
         What each rank did at what time; only after a run with ``trace=True``.
     branches
@@ -195,6 +199,7 @@ class Snapshot:
     performance: tuple[RankPerformance, ...] = ()
     checkpoints: tuple[RankCheckpoints, ...] = ()
     shown: tuple[RankShown, ...] = ()
+    tensorflow: tuple[RankTensorFlow, ...] = ()
     branches: tuple[RankBranches, ...] = ()
     running: AskedRunning | None = None
 

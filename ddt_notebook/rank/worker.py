@@ -83,6 +83,20 @@ _MAX_NAMES = 50
 #: The path of a socket has at most 107 characters; `multiprocessing` appends 18 to the folder.
 _LONGEST_FOLDER = 89
 
+#: The probes whose records begin anew with each run, in this order.
+_RECORDING: tuple[Any, ...] = (
+    loaders,
+    training,
+    checkpoints,
+    evaluations,
+    accumulated,
+    shown,
+    polled_files,
+    ended_threads,
+    summed_activations,
+    replicated,
+)
+
 
 def prepare() -> None:
     """Prepare what all ranks share before they are forked."""
@@ -212,16 +226,10 @@ class Rank:
         self._replay = None
         self._group.allow(command.group_timeout_s)
         self._flight.begin_run()
-        loaders.RECORD.begin_run()
-        training.RECORD.begin_run()
-        checkpoints.RECORD.begin_run()
-        evaluations.RECORD.begin_run()
-        accumulated.RECORD.begin_run()
-        shown.RECORD.begin_run()
-        polled_files.RECORD.begin_run()
-        ended_threads.RECORD.begin_run()
-        summed_activations.RECORD.begin_run()
-        replicated.RECORD.begin_run()
+        for probe in _RECORDING:
+            probe.RECORD.begin_run()
+        if self._group.framework is not None:
+            self._group.framework.begin_run()
         tracer = Tracer(self._spec.rank, self._own_variables) if command.trace else None
         if tracer is not None:
             tracer.start()
@@ -337,10 +345,16 @@ class Rank:
         return registry.observe(self._spec.rank, command.probes, variables, names, command.options)
 
     def _observe_unasked(self, *, well: bool) -> tuple[Observation | None, tuple[str, ...]]:
+        rank, framework = self._spec.rank, self._group.framework
         try:
-            return automatic.observe(self._spec.rank, self._own_variables(), well=well)
+            seen, notes = automatic.observe(rank, self._own_variables(), well=well)
+            also = framework.observed(rank) if framework is not None else None
+            if also is not None:
+                seen = seen.updated(also) if seen is not None else also
         except Exception as error:  # noqa: BLE001  (a variable may raise anything)
             return None, (f"what was trained could not be observed: {error}",)
+        else:
+            return seen, notes
         finally:
             training.RECORD.end_run()
 

@@ -122,6 +122,74 @@ FAULTS = {
     ),
 }
 
+_OFF = "tf.data.experimental.AutoShardPolicy.OFF"
+_UNDIVIDED = f"""
+options = tf.data.Options()
+options.experimental_distribute.auto_shard_policy = {_OFF}
+dataset = dataset.with_options(options)
+"""
+_DISTRIBUTES = "distributed = strategy.experimental_distribute_dataset(dataset)"
+_FITS = "model.fit(dataset, epochs=2, steps_per_epoch=steps, verbose=0)"
+_SHARD = "data.shard(context.num_input_pipelines, context.input_pipeline_id)"
+#: A program that ends well, the cause, and a line that the finding has to name.
+SILENT = {
+    "all data on all workers": (
+        program(
+            CUSTOM_LOOP,
+            "before the data",
+            f"options.experimental_distribute.auto_shard_policy = {_OFF}",
+        ),
+        "tensorflow-data-undivided",
+        _DISTRIBUTES,
+    ),
+    "all data in fit": (
+        program(FIT, "before the model", _UNDIVIDED),
+        "tensorflow-data-undivided",
+        _FITS,
+    ),
+    "a function that forgets its place": (
+        FROM_FUNCTION.replace(_SHARD, "data"),
+        "tensorflow-data-undivided",
+        "dataset, steps = strategy.distribute_datasets_from_function(dataset_of), 5",
+    ),
+    "no strategy": (
+        FIT.replace("MultiWorkerMirroredStrategy", "get_strategy"),
+        "tensorflow-ranks-train-alone",
+        _FITS,
+    ),
+}
+#: They look like `SILENT`, and are right.
+LOOK_ALIKES = {
+    "each worker takes its share": program(
+        FIT, "before the model", f"{_UNDIVIDED}\ndataset = dataset.shard(2, rank)"
+    ),
+    "the test data are not divided": FIT.replace(
+        "verbose=0)", "verbose=0, validation_data=dataset.with_options(options))"
+    ).replace(
+        "# before the model",
+        f"options = tf.data.Options()\noptions.experimental_distribute.auto_shard_policy = {_OFF}",
+    ),
+    "a generator of each worker": program(
+        FIT,
+        "before the model",
+        f"""
+def samples():
+    for at in range(rank, 64, 2):
+        yield features[at], targets[at]
+
+dataset = tf.data.Dataset.from_generator(
+    samples, output_signature=(tf.TensorSpec([8]), tf.TensorSpec([1]))
+).batch(16)
+{_UNDIVIDED}
+steps = 2
+dataset = dataset.repeat()
+""",
+    ),
+    "one model for each rank": FIT.replace("MultiWorkerMirroredStrategy", "get_strategy").replace(
+        'Dense(16, activation="relu")', "Dense(16 + rank)"
+    ),
+}
+
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[ddt.Session]:
@@ -168,6 +236,30 @@ def test_a_fault_is_named_at_the_users_line_and_the_next_program_trains(
     report = ddt.diagnose(again)
     assert again.ok, str(report)
     assert not report.findings, str(report)
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_a_silent_fault_is_named(name: str) -> None:
+    source, cause, named = SILENT[name]
+    # TensorFlow refuses a strategy after another operation: a session for each program
+    with ddt.Session(2, framework="tensorflow") as session:
+        result = session.run(source)
+        report = ddt.diagnose(result)
+    assert result.ok, str(report)
+    (finding,) = report.findings
+    number = next(n for n, line in enumerate(source.splitlines(), 1) if line.strip() == named)
+    assert (finding.cause, finding.ranks) == (cause, [0, 1])
+    assert {place.line for place in finding.places.values()} == {number}
+
+
+@pytest.mark.parametrize("name", LOOK_ALIKES)
+def test_what_looks_like_a_silent_fault_is_none(name: str) -> None:
+    with ddt.Session(2, framework="tensorflow") as session:
+        result = session.run(LOOK_ALIKES[name])
+        report = ddt.diagnose(result)
+    assert result.ok, str(report)
+    assert not report.findings, str(report)
+    assert not [hint for hint in report.hints if hint.cause == "tensorflow-data-undivided"]
 
 
 def test_variables_survive_a_hang(session: ddt.Session) -> None:

@@ -63,6 +63,7 @@ from . import (
     silent,
     standing,
     steps,
+    tensorflow,
     unwrapped,
     values,
 )
@@ -87,6 +88,7 @@ _MODULES = (
     diverged,
     steps,
     unwrapped,
+    tensorflow,
     gradients,
     normalisation,
     data,

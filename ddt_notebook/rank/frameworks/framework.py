@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ...model import Observation
     from ...wire.messages import RankSpec
     from ..probes.calls import CallLog
 
@@ -47,6 +48,13 @@ class Framework:
             Notes for the user.
         """
         return []
+
+    def begin_run(self) -> None:
+        """Begin to observe another cell or script."""
+
+    def observed(self, rank: int) -> Observation | None:
+        """What was observed since the run began; None if nothing was."""
+        return None
 
     def free(self) -> None:
         """End this rank's wait in a collective of the framework; the monitor's thread calls it."""

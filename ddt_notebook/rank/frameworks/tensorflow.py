@@ -21,12 +21,13 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ...model import Rendezvous
+from ...model import Observation, Rendezvous
 from ...model.collective import Shape
 from ...model.operations import STRATEGY
 from ...model.user_code import package_file
 from ...wire.records import CallRecord, Group
 from .framework import Framework
+from .tensorflow_data import TensorFlowRecord
 
 if TYPE_CHECKING:
     from ...wire.messages import RankSpec
@@ -58,10 +59,12 @@ class TensorFlow(Framework):
     def __init__(self) -> None:
         self._rank, self._world_size = 0, 1
         self._calls: CallLog | None = None
+        self._record = TensorFlowRecord()
         self._store: Any = None
         self._epoch = ""  # names the meeting that gave the cluster of now
         self._broken = self._freed = False
         self._outdated = False  # whether TensorFlow still has the connections of an earlier cluster
+        self._ended: list[Any] = []  # TensorFlow's contexts of earlier clusters
         self._reserved: socket.socket | None = None
         self._config = ""
         self._strategies = 0  # of several workers, made in this cluster
@@ -74,6 +77,16 @@ class TensorFlow(Framework):
         """Record the collectives from now on."""
         self._calls = calls
         _install(self)
+        self._record.install()
+
+    def begin_run(self) -> None:
+        """Observe data and updates of another run."""
+        self._record.begin_run()
+
+    def observed(self, rank: int) -> Observation | None:
+        """The data and updates since the run began."""
+        seen = self._record.observed(rank)
+        return Observation(rank=rank, tensorflow=seen) if seen is not None else None
 
     # -- the cluster ---------------------------------------------------------------------------
 
@@ -116,18 +129,18 @@ class TensorFlow(Framework):
         from tensorflow.python.eager import context
 
         if self._outdated and context.context()._context_handle is not None:
+            # its end would wait for the other workers, at whatever line drops the last iterator
+            self._ended.append(context.context())
             context._reset_context()
         self._outdated = False
 
-    def meet(self, place: _Place) -> None:
+    def meet(self, place: _Place, what: str) -> None:
         """Wait until all workers of a cluster have come here, so that none waits in TensorFlow.
 
         There, a worker that waits for others cannot be interrupted, and it says nothing.
         """
         cluster, number = place
-        self._freed = False
-        self._strategies += 1
-        key = f"strategy/{self._strategies}"
+        key = f"strategy/{self._strategies}/{what}"
         self._store.set(f"{key}/{self._rank}", json.dumps([cluster, number]))
         keys = {rank: f"{key}/{rank}" for rank in range(self._world_size)}
         came: dict[int, int] = {}
@@ -179,11 +192,16 @@ class TensorFlow(Framework):
 
         def meet_and_make() -> Any:
             __tracebackhide__ = True
-            self.meet(place)
+            self.meet(place, "begun")
             self._end_connections()
-            return function()
+            made = function()
+            # one that is still connecting would abort what the others send it
+            self.meet(place, "made")
+            return made
 
-        record = CallRecord(op=STRATEGY, kind="setup", number=self._strategies + 1)
+        self._freed = False
+        self._strategies += 1
+        record = CallRecord(op=STRATEGY, kind="setup", number=self._strategies)
         record.group = Group("0", tuple(range(len(cluster))))
         record.rendezvous = Rendezvous(address=cluster[0], rank=number, world_size=len(cluster))
         return self.recorded(record, meet_and_make)

@@ -1,0 +1,69 @@
+"""What a rank observed of TensorFlow in a run: the data it distributed and the updates it made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .position import Position
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistributedData:
+    """A data set that a strategy of several workers was given to train with.
+
+    Attributes
+    ----------
+    where
+        The user's line.
+    policy
+        Its auto-shard policy, such as ``"OFF"``; ``"function"`` if each worker made its own.
+    content
+        A hash of what the worker reads: the steps of the pipeline with their constants. Workers
+        with equal hashes read the same samples. Empty if the pipeline depends on more, such as on
+        Python code, or if TensorFlow divides the data itself.
+    shuffled
+        Whether the order is drawn anew on each worker, without a seed.
+    """
+
+    where: Position | None = None
+    policy: str = ""
+    content: str = ""
+    shuffled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerUpdates:
+    """Updates of variables by an optimizer of Keras.
+
+    Attributes
+    ----------
+    where
+        The user's line.
+    replicas
+        How many replicas of the model the strategy keeps equal, over all workers.
+    variables
+        Shape of each variable, in order.
+    """
+
+    where: Position | None = None
+    replicas: int = 1
+    variables: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTensorFlow:
+    """What one rank observed.
+
+    Attributes
+    ----------
+    rank
+        Global rank.
+    data
+        The data sets, in order.
+    updates
+        The updates, one for each line and model.
+    """
+
+    rank: int
+    data: tuple[DistributedData, ...] = ()
+    updates: tuple[OptimizerUpdates, ...] = ()

@@ -1,0 +1,238 @@
+"""Observes which data TensorFlow's workers train with, and whether their updates are shared."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType, ModuleType
+from typing import Any
+
+from ...model import Position
+from ...model.tensorflow import DistributedData, OptimizerUpdates, RankTensorFlow
+from ...model.user_code import is_user_code
+from ..after_import import AfterImport
+
+#: Pipelines with more bytes of constants are not read.
+_MOST_BYTES = 64 << 20
+#: Observations kept of one run.
+_MOST = 50
+#: Functions of Keras that read data without training.
+_ONLY_READ = frozenset({"evaluate", "predict"})
+#: Attributes of a node that differ between equal pipelines: numbers of objects.
+_OWN = frozenset({"metadata", "container", "shared_name"})
+#: Optimizers by their modules: class and method that updates variables.
+_OPTIMIZERS = (
+    ("tf_keras.src.optimizers.optimizer", "Optimizer", "apply_gradients"),
+    ("tf_keras.src.optimizers.legacy.optimizer_v2", "OptimizerV2", "apply_gradients"),
+    ("keras.src.optimizers.base_optimizer", "BaseOptimizer", "apply"),
+)
+
+
+class TensorFlowRecord:
+    """What was observed in the current run."""
+
+    def __init__(self) -> None:
+        self._data: list[DistributedData] = []
+        self._updates: list[OptimizerUpdates] = []
+
+    def begin_run(self) -> None:
+        """Forget the run before."""
+        self._data.clear()
+        self._updates.clear()
+
+    def observed(self, rank: int) -> RankTensorFlow | None:
+        """What was observed since the run began; None if nothing was."""
+        if not self._data and not self._updates:
+            return None
+        return RankTensorFlow(rank=rank, data=tuple(self._data), updates=tuple(self._updates))
+
+    def install(self) -> None:
+        """Observe from now on."""
+        from tensorflow.python.distribute import collective_all_reduce_strategy
+
+        extended = collective_all_reduce_strategy.CollectiveAllReduceExtended
+        before, after = self._distributes, self._makes
+        _wrap(extended, "_experimental_distribute_dataset", before)
+        _wrap(extended, "_distribute_datasets_from_function", after)
+        for module, kind, method in _OPTIMIZERS:
+            AfterImport(module, functools.partial(self._watch, kind, method)).install()
+
+    def _watch(self, kind: str, method: str, module: ModuleType) -> None:
+        known = getattr(module, kind, None)
+        if known is not None and hasattr(known, method):
+            _wrap(known, method, self._applies)
+
+    # -- what is wrapped -----------------------------------------------------------------------
+
+    def _distributes(self, original: Any, strategy: Any, dataset: Any, options: Any) -> Any:
+        policy = dataset.options().experimental_distribute.auto_shard_policy.name
+        if strategy._num_workers > 1:
+            self._note_data(policy, dataset if policy == "OFF" else None, sys._getframe(1))
+        return original(strategy, dataset, options)
+
+    def _makes(self, original: Any, strategy: Any, make: Any, options: Any) -> Any:
+        frame = sys._getframe(1)
+
+        def making(context: Any) -> Any:
+            dataset = make(context)
+            if strategy._num_workers > 1:
+                self._note_data("function", dataset, frame)
+            return dataset
+
+        return original(strategy, making, options)
+
+    def _note_data(self, policy: str, dataset: Any, frame: FrameType) -> None:
+        if len(self._data) < _MOST and not _is_called_by(frame, _ONLY_READ):
+            content, shuffled = _content(dataset) if dataset is not None else ("", False)
+            where = _users_position(frame)
+            self._data.append(
+                DistributedData(where=where, policy=policy, content=content, shuffled=shuffled)
+            )
+
+    def _applies(self, original: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        given = args[0] if args else kwargs.get("grads_and_vars", kwargs.get("grads"))
+        strategy = _strategy()
+        if len(self._updates) < _MOST and given is not None and strategy is not None:
+            values = list(given)
+            # what was given may be an iterator, which has been read now
+            args = tuple(values if value is given else value for value in args)
+            kwargs = {name: values if value is given else value for name, value in kwargs.items()}
+            seen = OptimizerUpdates(
+                where=_users_position(sys._getframe(1)),
+                replicas=int(strategy.num_replicas_in_sync),
+                variables=tuple(_shapes(values)),
+            )
+            if seen not in self._updates:
+                self._updates.append(seen)
+        return original(optimizer, *args, **kwargs)
+
+
+def _strategy() -> Any:
+    """The strategy of the moment; None if something else may keep the workers equal."""
+    from tensorflow.python.distribute import distribute_lib
+
+    found = distribute_lib.get_strategy()
+    others = "horovod" in sys.modules or "ParameterServer" in type(found).__name__
+    return None if others else found
+
+
+def _wrap(owner: Any, name: str, act: Callable[..., Any]) -> None:
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        return act(original, *args, **kwargs)
+
+    setattr(owner, name, call)
+
+
+def _shapes(values: Sequence[Any]) -> Iterator[tuple[int, ...]]:
+    for value in values:
+        shape = getattr(value[1] if isinstance(value, tuple) else value, "shape", None)
+        if shape is not None:
+            yield tuple(-1 if size is None else int(size) for size in shape)
+
+
+def _users_position(frame: FrameType | None) -> Position | None:
+    """The user's line, on the main thread if a thread for a replica has none."""
+    found = _users_frame(frame)
+    return found or _users_frame(sys._current_frames().get(threading.main_thread().ident or 0))
+
+
+def _users_frame(frame: FrameType | None) -> Position | None:
+    while frame is not None:
+        code = frame.f_code
+        if is_user_code(code.co_filename):
+            return Position(file=code.co_filename, line=frame.f_lineno, function=code.co_name)
+        frame = frame.f_back
+    return None
+
+
+def _is_called_by(frame: FrameType | None, names: frozenset[str]) -> bool:
+    """Whether a library's function with one of these names is below the user's line."""
+    while frame is not None and not is_user_code(frame.f_code.co_filename):
+        if frame.f_code.co_name in names:
+            return True
+        frame = frame.f_back
+    return False
+
+
+# -- the content of a pipeline ---------------------------------------------------------------------
+
+
+def _content(dataset: Any) -> tuple[str, bool]:
+    """A hash of a pipeline, empty if it is not known, and whether each worker draws its order."""
+    from tensorflow.core.framework import graph_pb2
+    from tensorflow.python.data.ops import options
+
+    try:
+        steps = list(_steps(dataset))
+        size = sum(
+            tensor.shape.num_elements() * max(1, tensor.dtype.size)
+            for step in steps
+            for tensor in getattr(step, "_tensors", ())
+            if hasattr(tensor.shape, "num_elements")
+        )
+        if size > _MOST_BYTES:
+            return "", False
+        serialized = dataset._as_serialized_graph(
+            external_state_policy=options.ExternalStatePolicy.IGNORE
+        )
+        graph = graph_pb2.GraphDef.FromString(serialized.numpy())
+        functions = {one.signature.name: one for one in graph.library.function}
+        text = repr([_nodes(graph.node, (), functions), *map(_node_list(functions), functions)])
+    except Exception:  # noqa: BLE001  (a pipeline of the user's own kind)
+        return "", False
+    if "PyFunc" in text or "own resource" in text:
+        return "", False
+    draws = any(
+        int(getattr(step, "_seed", 1)) == int(getattr(step, "_seed2", 1)) == 0 for step in steps
+    )
+    return hashlib.sha256(text.encode()).hexdigest()[:16], draws
+
+
+def _steps(dataset: Any) -> Iterator[Any]:
+    yield dataset
+    for before in dataset._inputs():
+        yield from _steps(before)
+
+
+def _node_list(functions: dict[str, Any]) -> Callable[[str], Any]:
+    def of(name: str) -> Any:
+        found = functions[name]
+        inputs = [argument.name for argument in found.signature.input_arg]
+        return _nodes(found.node_def, inputs, functions)
+
+    return of
+
+
+def _nodes(nodes: Any, inputs: Sequence[str], functions: dict[str, Any]) -> list[Any]:
+    """Operations, connections and constants, without the names that TensorFlow numbers."""
+    order = {name: at for at, name in enumerate(functions)}
+    number = {name: at for at, name in enumerate([*inputs, *(node.name for node in nodes)])}
+    found = []
+    for node in nodes:
+        sources = [
+            (number.get(name, -1), rest.rpartition(":")[2])
+            for name, _, rest in (one.lstrip("^").partition(":") for one in node.input)
+        ]
+        attributes = []
+        for name in sorted(node.attr):
+            value = node.attr[name]
+            if name in _OWN or name.startswith("_"):
+                continue
+            if value.WhichOneof("value") == "func":
+                attributes.append((name, order.get(value.func.name, value.func.name)))
+            elif value.HasField("tensor") and value.tensor.resource_handle_val:
+                handles = [handle.name for handle in value.tensor.resource_handle_val]
+                # the generator of a shuffle's seeds; anything else may differ between workers
+                known = all("SeedGenerator" in handle for handle in handles)
+                attributes.append((name, "" if known else "own resource"))
+            else:
+                attributes.append((name, value.SerializeToString(deterministic=True)))
+        found.append((node.op, sources, attributes))
+    return found
