@@ -32,6 +32,8 @@ from .versions import backend_checks, read_versions, version_checks
 
 #: The number of ranks for which a machine is checked without a session.
 RANKS = 4
+#: How often a slow connection is measured again before it is called slow.
+_AGAIN = 3
 #: Facts that may differ between machines.
 _OF_MACHINE = frozenset({"network.interfaces", "resources.memory", "ranks"})
 #: Facts in which a difference between ranks is an error.
@@ -177,7 +179,8 @@ def examine_hosts(
     progress("each host connects to each other one …")
     reached = [agent for agent in hosts.agents if agent.name in facts]
     trials, lost = try_connections(hosts.hub, reached, bandwidth=bandwidth)
-    trials |= _again(hosts, reached, trials, bandwidth)
+    for _ in range(_AGAIN):
+        trials |= _again(hosts, reached, trials, bandwidth)
     checks = list(host_checks(facts, ahead_s, failed | lost, trials))
     named = {check.name for check in checks if check.verdict != "ok"}
     checks += (check for check in rank_checks(environments or {}) if check.name not in named)
@@ -192,12 +195,12 @@ def examine_hosts(
 def _again(
     hosts: SeveralHosts, agents: Sequence[HostAgent], trials: Mapping[Pair, Trial], bandwidth: bool
 ) -> dict[Pair, Trial]:
-    """Measure slow connections once more: something else may have used them, or a host.
+    """Measure slow connections once more: something else may have used them, or a host, meanwhile.
 
     Returns
     -------
     dict
-        Those of them that passed again, with the better of both measurements.
+        Those of them that passed again, with the best that was measured.
     """
     slow = slow_pairs(trials)
     if not slow:

@@ -93,7 +93,7 @@ def _measures(trials: Mapping[Pair, Trial]) -> list[_Measure]:
     # so that twice a short time is not twice as slow
     speeds = {pair: 1.0 / max(time_s, _TIME_S) for pair, time_s in times.items()}
     return [
-        _Measure(speeds=rates, factor=3.0, name="bandwidth", shown=rate, at_best="at most {speed}"),
+        _Measure(speeds=rates, factor=4.0, name="bandwidth", shown=rate, at_best="at most {speed}"),
         _Measure(
             speeds=speeds,
             factor=4.0,

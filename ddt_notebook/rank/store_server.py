@@ -56,7 +56,8 @@ def serve(listener: socket.socket, folder: str) -> None:
         # without the folder, the system's answers or this kind of store: as PyTorch does it
         with suppress(Exception):
             asyncio.run(_serve_own_user(listener.dup(), folder))
-    store = _store(listener, listener.detach(), libuv=True)  # noqa: F841  (serves while it exists)
+    at = listener.getsockname()  # afterwards, the object has no socket
+    store = _store(at, listener.detach(), libuv=True)  # noqa: F841  (serves while it exists)
     while True:
         signal.pause()
 
@@ -75,7 +76,8 @@ async def _serve_own_user(listener: socket.socket, folder: str) -> None:
 
     async with await asyncio.start_server(pass_on, sock=listener, backlog=_BACKLOG):
         # it connects to itself through the port, and so shows that all this works here
-        store = await asyncio.to_thread(_store, listener, descriptor, libuv=False)  # noqa: F841
+        at = listener.getsockname()
+        store = await asyncio.to_thread(_store, at, descriptor, libuv=False)  # noqa: F841
         # it warns of each connection that a Unix socket has no such option as TCP_NODELAY
         with suppress(OSError), Path(os.devnull).open("w") as nowhere:
             os.dup2(nowhere.fileno(), sys.stderr.fileno())
@@ -111,10 +113,10 @@ def _bytes_of(listener: socket.socket) -> bytes:
     return port.to_bytes(2, "big")
 
 
-def _store(at: socket.socket, descriptor: int, *, libuv: bool) -> object:
+def _store(at: tuple[str, int], descriptor: int, *, libuv: bool) -> object:
     import torch.distributed as dist
 
-    address, port = at.getsockname()
+    address, port = at
     return dist.TCPStore(
         address,
         port,

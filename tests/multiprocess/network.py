@@ -52,8 +52,8 @@ class Network:
     def __init__(self, count: int = 2, before: Mapping[int, str] | None = None) -> None:
         self._numbers = range(1, count + 1)
         self._before = dict(before or {})
-        mark = f"{os.getpid() % 100_000}"
-        self.prefix = f"198.18.{os.getpid() % 250}"
+        mark = f"{os.getpid() % 10_000}{count}"  # a test may make two of them
+        self.prefix = f"198.{16 + count}.{os.getpid() % 250}"
         self.address = f"{self.prefix}.254"
         self._switch = f"ddts{mark}"
         self.hosts = [f"ddt{mark}-{number}" for number in self._numbers]

@@ -32,6 +32,9 @@ from .network import Network, Shown, as_host, ip
 from .processes import gone
 
 LIMIT_S = 200
+LONG = pytest.mark.skipif(
+    not os.environ.get("DDT_TEST_HOSTS"), reason="takes long: make test-hosts runs it"
+)
 
 
 @pytest.fixture(scope="module")
@@ -250,15 +253,25 @@ def test_the_doctor_names_a_way_that_loses_packets_of_full_size(
     assert session.run("dist.barrier()").ok
 
 
-class _KillsAtOutput(SilentListener):
-    """Kills a process when a rank prints."""
+SLEEPS = """
+import time
+if rank == 1:
+    print("sleeps")
+    time.sleep(100)
+dist.barrier()
+"""
 
-    def __init__(self, process: psutil.Process) -> None:
-        self._process = process
+
+class _KillsAtOutput(SilentListener):
+    """Kills processes when a rank prints."""
+
+    def __init__(self, *processes: psutil.Process) -> None:
+        self._processes = processes
 
     def on_output(self, rank: int, stream: Stream, text: str) -> None:
-        with suppress(psutil.NoSuchProcess):
-            self._process.kill()
+        for process in self._processes:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 def test_the_loss_of_an_agent_is_named(session: ddt.Session) -> None:
@@ -357,9 +370,10 @@ PidFile none
 """
 
 
-@pytest.fixture
-def ssh(network: Network, tmp_path: Path) -> list[str]:
+@pytest.fixture(scope="module")
+def ssh(network: Network, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The user's ssh, which reaches a server on each host."""
+    tmp_path = tmp_path_factory.mktemp("ssh")
     server = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     if server is None or shutil.which("ssh") is None:
         pytest.skip("there is no ssh server to be tested with")
@@ -403,3 +417,61 @@ def test_ssh_starts_the_agents(network: Network, ssh: list[str]) -> None:
     assert gone(agents, within_s=30)
     with pytest.raises(SessionError, match="no agent could be started on nowhere"):
         start_with(Ssh(parse_hosts("nowhere"), ssh), parse_hosts("nowhere"), say=shown.append)
+
+
+@LONG
+def test_a_killed_ssh_server_ends_its_host_only(network: Network, ssh: list[str]) -> None:
+    wanted = parse_hosts("alpha:1,beta:1")
+    place = start_with(Ssh(wanted, ssh), wanted, limit_s=LIMIT_S, say=lambda text: None)
+    first, second = (
+        place.hub.agents if place.hub.agents[0].name == "alpha" else place.hub.agents[::-1]
+    )
+    left = [second.hello.pid, *(c.pid for c in psutil.Process(second.hello.pid).children(True))]
+    above = psutil.Process(second.hello.pid).parents()
+    servers = [one for one in above if one.name() == "sshd"]
+    try:
+        assert servers
+        with ddt.Session(2, hosts=place) as session:
+            left += session.pids[1:]
+            run = session.run_cell(
+                SLEEPS,
+                listener=_KillsAtOutput(*servers),
+            )
+            (finding,) = ddt.diagnose(run).findings
+            assert (finding.kind, finding.ranks) == ("host-lost", [1])
+            assert finding.values["host"] == "beta"
+            assert gone(left, within_s=30)
+            assert psutil.pid_exists(first.hello.pid)
+    finally:
+        place.close()
+    assert gone([first.hello.pid], within_s=30)
+
+
+@LONG
+def test_three_hosts() -> None:
+    network = Network(3)
+    try:
+        network.make()
+        place = Joining(3, 3, network.address, limit_s=LIMIT_S, say=Shown(network)).place()
+        with ddt.Session(3, hosts=place) as session:
+            run = session.run("total = torch.ones(1)\ndist.all_reduce(total)\nprint(total.item())")
+            assert run.outputs == dict.fromkeys(range(3), "3.0\n")
+            run = session.run("if rank != 2:\n    dist.barrier()")
+            (finding,) = ddt.diagnose(run).findings
+            assert (finding.ranks, finding.waiting) == ([2], [0, 1])
+            assert "rank 2 · node3" in finding.title
+            limit = ["rate", "200mbit", "burst", "32k", "latency", "400ms"]
+            network.tc(3, "replace", "dev", "eth0", "root", "tbf", *limit)
+            slow = [name for name in _troubles(ddt.doctor(bandwidth=True)) if "bandwidth" in name]
+            assert any("node3" in name for name in slow)
+            agents = {agent.name: agent.hello.pid for agent in place.hub.agents}
+            lost = psutil.Process(agents["node2"])
+            run = session.run_cell(
+                SLEEPS,
+                listener=_KillsAtOutput(lost),
+            )
+            (finding,) = ddt.diagnose(run).findings
+            assert (finding.kind, finding.values["host"]) == ("host-lost", "node2")
+        assert gone(list(agents.values()), within_s=30)
+    finally:
+        network.remove()
