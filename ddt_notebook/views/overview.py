@@ -81,4 +81,7 @@ class Overview(Displayable):
 
 
 def _summary(view: RunView) -> list[str]:
+    unseen = view.unseen()
+    if unseen and not view.flags:
+        return [unseen]
     return flags.as_lines(view.flags, "nothing odd")

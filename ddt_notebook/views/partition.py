@@ -173,6 +173,12 @@ class PartitionView(RunView):
     def _ranks(self) -> int:
         return len(self.snapshot.partition)
 
+    def unseen(self) -> str:
+        """Data that a cell takes without a DataLoader are not watched."""
+        if self._loaders or self._shards:
+            return ""
+        return "no DataLoader was used, so this view does not know who read what"
+
     def _healthy(self) -> str:
         if not self._loaders and not self._shards:
             if any(partition.loaders for partition in self.snapshot.partition):
@@ -506,7 +512,9 @@ def _overlap(name: str, by_rank: Mapping[int, LoaderPartition], seen: Division) 
         return [Flag("hint", f"{text}: {parts}, as with tensor parallelism")]
     if not _divides(by_rank):
         return [Flag("warning", f"{text}: {_SAMPLER}")]
-    if seen.gaps and any(loader.shuffles for loader in by_rank.values()):
+    if len({loader.subset for loader in by_rank.values()}) > 1:
+        text += ": the ranks split the data differently before it is divided"
+    elif seen.gaps and any(loader.shuffles for loader in by_rank.values()):
         text += ": give the samplers of all ranks the same seed and the same epoch"
     return [Flag("warning", text)]
 

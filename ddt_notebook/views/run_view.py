@@ -69,6 +69,10 @@ class RunView(Displayable):
         """The rows as a pandas DataFrame; subclasses document the columns."""
         return dataframe.frame(self._records(), self.columns)
 
+    def unseen(self) -> str:
+        """Why the view has nothing to judge; empty if it has."""
+        return ""
+
     def _title(self) -> str:
         """``placement · after cell[3] · 4 ranks · 2026-11-20 20:01:08``."""
         parts: list[str] = [self.name]

@@ -55,6 +55,19 @@ def test_a_distributed_sampler_divides_with_padding(ranks: Ranks) -> None:
     assert "loader · TensorDataset of 101 · DistributedSampler" in str(shown)
 
 
+def test_a_split_that_differs_is_not_blamed_on_the_sampler(ranks: Ranks) -> None:
+    source = """
+    train, valid = random_split(data, [81, 20], torch.Generator().manual_seed(rank))
+    sampler = DistributedSampler(train)
+    loader = DataLoader(train, batch_size=8, sampler=sampler)
+    for x, y in loader:
+        pass
+    """
+    texts = [flag.text for flag in view(ranks, source).flags]
+    assert any("split the data differently" in text for text in texts)
+    assert not any("seed" in text for text in texts)
+
+
 def test_epochs_of_training_and_evaluation_are_distinguished(ranks: Ranks) -> None:
     source = """
     import time
@@ -301,7 +314,10 @@ def test_a_run_shows_the_loaders_that_it_used_or_made(ranks: Ranks) -> None:
     other = session.run("for batch in second:\n    pass\n")
     assert list(ddt.partition(other).divisions()) == ["second"]
     unused = session.run("del second", trace=True)
-    assert "no DataLoader was used in this run" in ddt.partition(unused).to_text()
+    shown = ddt.partition(unused)
+    assert "no DataLoader was used in this run" in shown.to_text()
+    assert shown.unseen()
+    assert not ddt.partition(other).unseen()
 
 
 def test_uneven_batches_and_old_gradients_inside_join_are_accepted(ranks: Ranks) -> None:

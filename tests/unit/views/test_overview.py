@@ -11,6 +11,10 @@ from ddt_notebook.views.report import show
 @dataclass
 class View:
     flags: list[Flag] = field(default_factory=list)
+    blind: str = ""
+
+    def unseen(self) -> str:
+        return self.blind
 
     def to_html(self) -> str:
         return html.Markup("<p>the whole view</p>")
@@ -29,6 +33,12 @@ def test_each_view_is_shown_as_one_line_or_as_its_flags() -> None:
     assert lines[2].startswith("  partition    ▲ ranks 0, 1 each got the same samples")
     assert lines[-2] == "               ? one epoch only"
     assert max(map(len, lines)) <= 80
+
+
+def test_a_view_that_had_nothing_to_judge_is_not_called_ok() -> None:
+    shown = Overview(Message("ok"), {"partition": View(blind="no DataLoader was used")})
+    assert shown.to_text().splitlines()[1] == "  partition    no DataLoader was used"
+    assert "partition · no DataLoader was used" in shown.to_html()
 
 
 def test_views_are_folded_and_escaped() -> None:
