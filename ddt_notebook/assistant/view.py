@@ -397,7 +397,7 @@ class FixedCellView(Displayable):
     def _title(self) -> str:
         change = safe.one_line(self.cell.change)
         if self.placed:
-            return f"the next cell holds {whose(self.cell)}, run it to see: {change}"
+            return f"the next cell holds {whose(self.cell)}; run it to see. What changed: {change}"
         return f"{whose(self.cell)}: {change}; `%ddt_debug --fix` puts it into a new cell"
 
 
