@@ -46,11 +46,15 @@ def _name(host: str) -> str:
     return name if len(name) <= _LONGEST_HOST else f"{name[: _LONGEST_HOST - 1]}…"
 
 
-def _on_host(ranks: Iterable[int]) -> str:
-    """`` · nodeB`` if the host of ranks is shown, and is the same for all of them."""
+def host_shown(ranks: Iterable[int]) -> str:
+    """``nodeB`` if the host of ranks is shown, and is the same for all of them; else empty."""
     known = _HOSTS.get()
     hosts = {known.get(rank, "") for rank in ranks} if known else set[str]()
-    host = hosts.pop() if len(hosts) == 1 else ""
+    return hosts.pop() if len(hosts) == 1 else ""
+
+
+def _on_host(ranks: Iterable[int]) -> str:
+    host = host_shown(ranks)
     return f" · {host}" if host else ""
 
 

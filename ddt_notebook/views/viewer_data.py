@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..formatting import ranks_label
+from ..formatting import host_shown, naming_hosts, ranks_label
 from ..model import Call, Position, Snapshot
 from ..model.meetings import Meeting, meetings
 from ..model.shares import activities, open_waits
@@ -223,6 +223,8 @@ class _Timeline:
         used = {e.of for _, _, calls in lanes for e in calls if e.of != _SEVERAL}
         kept = sorted(used) if shortest else range(len(self.calls))
         renumbered = {old: new for new, old in enumerate(kept)}
+        with naming_hosts(self.snapshot.hosts):
+            hosts = {lane.rank: host_shown((lane.rank,)) for lane in self.lanes}
         # the columns hold 32 bits
         unit = 1 + self.length // 0xFFFFFFFF
         calls = [self.calls[number] for number in kept]
@@ -237,7 +239,7 @@ class _Timeline:
             "steps": self._steps(),
             "notes": self._notes(shortest),
             "lanes": [
-                {"rank": rank, "work": len(work), "calls": len(calls)}
+                {"rank": rank, "host": hosts[rank], "work": len(work), "calls": len(calls)}
                 for rank, work, calls in lanes
             ],
         }

@@ -119,6 +119,22 @@ def test_the_page_of_a_long_run_is_small() -> None:
     assert header["calls"] >= calls / 250, "the long ones are there"
 
 
+def test_the_viewer_names_the_hosts_of_ranks_if_there_are_several() -> None:
+    def hosts(*names: str) -> list[str]:
+        times = {"entered_s": 1.0, "left_s": 2.0}
+        call = Call(index=0, op="all_reduce", members=(0, 1), sequence=1, **times)
+        reports = tuple(
+            RankReport(rank=rank, host=name, calls=(call,)) for rank, name in enumerate(names)
+        )
+        run = Snapshot(cell=Cell(number=1, source=""), ranks=reports, world_size=2)
+        raw = zlib.decompress(base64.b64decode(viewer_data.encode(run)))
+        header = json.loads(raw[4 : 4 + int.from_bytes(raw[:4], "little")])
+        return [lane["host"] for lane in header["lanes"]]
+
+    assert hosts("nodeA.example", "nodeB.example") == ["nodeA", "nodeB"]
+    assert hosts("nodeA", "nodeA") == ["", ""]
+
+
 def test_a_session_that_has_run_nothing_is_refused(tmp_path: Path) -> None:
     class Fresh:
         last_run = None

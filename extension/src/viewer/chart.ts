@@ -4,12 +4,13 @@ import { scaleLinear } from 'd3-scale';
 import { select } from 'd3-selection';
 import { zoom, ZoomBehavior, zoomIdentity, zoomTransform } from 'd3-zoom';
 
-import { ILane, ITimeline } from './data';
+import { ILane, ITimeline, labelOf } from './data';
 import { TABLE } from './look';
 import { Row, Track } from './track';
 
-/** Space for the names of the ranks, and for the axis, in pixels of the page. */
-const GUTTER = 62;
+/** Space for the names of the ranks, at least and at most, and for the axis, in pixels of the page. */
+const NARROW = 62;
+const WIDE = 180;
 const AXIS = 34;
 /** The lanes share this height as far as the limits of one lane allow. */
 const HEIGHT = 480;
@@ -49,6 +50,7 @@ export class Chart {
     private readonly _listener: IListener
   ) {
     this.lanes = _data.lanes;
+    this._gutter = this._widest();
     this.node.className = 'ddt-viewer-chart';
     this.node.append(this._canvas);
     this._canvas.setAttribute('aria-hidden', 'true');
@@ -124,7 +126,7 @@ export class Chart {
 
   /** Take the size of the page and the number of lanes, and draw. */
   layout(): void {
-    const width = Math.max(50, this.node.clientWidth - GUTTER);
+    const width = Math.max(50, this.node.clientWidth - this._gutter);
     const { from, to } = this._width ? this : { from: 0, to: this._length };
     this._lane = Math.min(MOST_LANE, Math.max(LEAST_LANE, Math.floor(HEIGHT / this.lanes.length)));
     this.node.style.height = `${AXIS + this._lane * this.lanes.length}px`;
@@ -158,6 +160,19 @@ export class Chart {
     }
   };
 
+  /** The space for the names of the ranks; only those with hosts need more than the least. */
+  private _widest(): number {
+    const context = this._canvas.getContext('2d');
+    const named = this.lanes.filter(({ host }) => host);
+    if (!context || !named.length) {
+      return NARROW;
+    }
+    context.font = FONT;
+    const widths = named.map(lane => context.measureText(labelOf(lane)).width);
+    const widest = widths.reduce((one, other) => Math.max(one, other), 0);
+    return Math.min(WIDE, Math.max(NARROW, Math.ceil(widest) + 12));
+  }
+
   private get _length(): number {
     return Math.max(this._data.length, 1);
   }
@@ -177,7 +192,7 @@ export class Chart {
     if (!context || !width || !height) {
       return;
     }
-    const size = [Math.round((GUTTER + this._width) * ratio), Math.round(AXIS * ratio) + height];
+    const size = [Math.round((this._gutter + this._width) * ratio), Math.round(AXIS * ratio) + height];
     if (this._canvas.width !== size[0] || this._canvas.height !== size[1]) {
       [this._canvas.width, this._canvas.height] = size;
     }
@@ -190,7 +205,7 @@ export class Chart {
     context.fillStyle = context.strokeStyle = this._colour;
     context.putImageData(
       this._pixels(width, lane, opaque(String(context.fillStyle))),
-      Math.round(GUTTER * ratio),
+      Math.round(this._gutter * ratio),
       Math.round(AXIS * ratio)
     );
     context.scale(ratio, ratio);
@@ -250,9 +265,10 @@ export class Chart {
     context.textBaseline = 'middle';
     context.textAlign = 'right';
     const every = Math.ceil(13 / this._lane);
-    this.lanes.forEach(({ rank }, number) => {
+    this.lanes.forEach((lane, number) => {
       if (number % every === 0) {
-        context.fillText(`rank ${rank}`, GUTTER - 8, AXIS + (number + 0.45) * this._lane);
+        const y = AXIS + (number + 0.45) * this._lane;
+        context.fillText(labelOf(lane), this._gutter - 8, y, this._gutter - 8);
       }
     });
     const ticks = scale.ticks(Math.max(2, this._width / 90));
@@ -260,14 +276,14 @@ export class Chart {
     context.textAlign = 'center';
     context.globalAlpha = 0.25;
     for (const tick of ticks) {
-      context.fillRect(Math.round(GUTTER + scale(tick)), AXIS - 5, 1, this._canvas.height);
+      context.fillRect(Math.round(this._gutter + scale(tick)), AXIS - 5, 1, this._canvas.height);
     }
     context.globalAlpha = 1;
     let taken = 0;
     for (const tick of ticks) {
       const text = name(tick);
       const half = context.measureText(text).width / 2;
-      const at = Math.min(Math.max(GUTTER + scale(tick), half), GUTTER + this._width - half);
+      const at = Math.min(Math.max(this._gutter + scale(tick), half), this._gutter + this._width - half);
       if (at - half > taken) {
         context.fillText(text, at, 8);
         taken = at + half + 6;
@@ -278,17 +294,17 @@ export class Chart {
 
   /** The ends of the steps below the axis, and their numbers where there is room. */
   private _steps(context: CanvasRenderingContext2D, scale: Scale): void {
-    let before = GUTTER;
+    let before = this._gutter;
     this._data.steps.forEach((end, number) => {
-      const at = GUTTER + scale(end);
-      if (at < GUTTER || before > GUTTER + this._width || at - before < 4) {
+      const at = this._gutter + scale(end);
+      if (at < this._gutter || before > this._gutter + this._width || at - before < 4) {
         before = Math.max(before, Math.min(at, before + 4));
         return;
       }
-      if (at <= GUTTER + this._width) {
+      if (at <= this._gutter + this._width) {
         context.fillRect(Math.round(at), 17, 1, 12);
       }
-      const right = Math.min(at, GUTTER + this._width);
+      const right = Math.min(at, this._gutter + this._width);
       const text = `step ${number + 1}`;
       if (right - before > context.measureText(text).width + 6) {
         context.fillText(text, (before + right) / 2, 23);
@@ -302,7 +318,7 @@ export class Chart {
     const { work, gap, calls } = heights(lane);
     context.save();
     context.beginPath();
-    context.rect(GUTTER - 2, AXIS - 2, this._width + 4, this._canvas.height);
+    context.rect(this._gutter - 2, AXIS - 2, this._width + 4, this._canvas.height);
     context.clip();
     context.lineWidth = 2;
     for (const { lane: of, track, at } of this.outlined) {
@@ -312,8 +328,8 @@ export class Chart {
       }
       const isCall = track === of.calls;
       const top = AXIS + (number * lane + (isCall ? work + gap : 0)) / ratio;
-      const low = GUTTER + scale(track.start(at));
-      const wide = Math.max(3, GUTTER + scale(track.end(at)) - low);
+      const low = this._gutter + scale(track.start(at));
+      const wide = Math.max(3, this._gutter + scale(track.end(at)) - low);
       context.strokeRect(low - 1, top - 1, wide + 2, (isCall ? calls : work) / ratio + 2);
     }
     context.restore();
@@ -322,7 +338,7 @@ export class Chart {
   /** The event below the pointer. */
   private _at(event: MouseEvent): IEvent | null {
     const box = this.node.getBoundingClientRect();
-    const x = event.clientX - box.left - GUTTER;
+    const x = event.clientX - box.left - this._gutter;
     const y = event.clientY - box.top - AXIS;
     const lane = this.lanes[Math.floor(y / this._lane)];
     if (!lane || x < 0) {
@@ -356,6 +372,7 @@ export class Chart {
   };
 
   private readonly _canvas = document.createElement('canvas');
+  private readonly _gutter: number;
   private readonly _zoom: ZoomBehavior<HTMLDivElement, unknown>;
   private readonly _observer: ResizeObserver;
   private readonly _ends: (() => void)[] = [];

@@ -53,16 +53,23 @@ export interface ITimeline {
 /** What one rank did. */
 export interface ILane {
   rank: number;
+  /** Empty unless the ranks ran on several hosts. */
+  host: string;
   /** Its own work and its waits, and below them what it sent and received. */
   work: Track;
   calls: Track;
+}
+
+/** `rank 5`, or `rank 5 · nodeB`, as the other views name it. */
+export function labelOf({ rank, host }: ILane): string {
+  return host ? `rank ${rank} · ${host}` : `rank ${rank}`;
 }
 
 interface IHeader extends Omit<ITimeline, 'lanes' | 'calls'> {
   /** Microseconds of one unit of time in the columns. */
   unit: number;
   calls: number;
-  lanes: { rank: number; work: number; calls: number }[];
+  lanes: { rank: number; host: string; work: number; calls: number }[];
 }
 
 /** Read the text that Python wrote; throws an error if it is damaged. */
@@ -95,6 +102,7 @@ export async function decode(text: string): Promise<ITimeline> {
   };
   const lanes = header.lanes.map(lane => ({
     rank: lane.rank,
+    host: lane.host,
     work: track(lane.work),
     calls: track(lane.calls)
   }));

@@ -276,7 +276,7 @@ export class Viewer {
   private _describe({ lane, track, at }: IEvent): string {
     const trans = this._trans;
     const length = track.length(at);
-    const parts = [trans.__('rank %1', lane.rank)];
+    const parts = [trans.__('rank %1', lane.rank), ...(lane.host ? [lane.host] : [])];
     const kind = this._data.kinds[track.kind(at)];
     const call = this._callOf({ lane, track, at });
     if (track.of(at) === SEVERAL) {
