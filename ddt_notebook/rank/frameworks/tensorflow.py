@@ -11,6 +11,7 @@ stand in `_install`.
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import os
 import socket
@@ -64,7 +65,7 @@ class TensorFlow(Framework):
         self._epoch = ""  # names the meeting that gave the cluster of now
         self._broken = self._freed = False
         self._outdated = False  # whether TensorFlow still has the connections of an earlier cluster
-        self._ended: list[Any] = []  # TensorFlow's contexts of earlier clusters
+        self._ended: list[Any] = []  # contexts and iterators of earlier clusters
         self._reserved: socket.socket | None = None
         self._config = ""
         self._strategies = 0  # of several workers, made in this cluster
@@ -126,11 +127,14 @@ class TensorFlow(Framework):
 
     def _end_connections(self) -> None:
         """Begin anew with the next operation: the cluster of before has ended."""
+        from tensorflow.python.data.ops import iterator_ops
         from tensorflow.python.eager import context
 
         if self._outdated and context.context()._context_handle is not None:
-            # its end would wait for the other workers, at whatever line drops the last iterator
-            self._ended.append(context.context())
+            # the end of either would wait for the other workers, at whatever line drops the last
+            # iterator
+            iterators = [o for o in gc.get_objects() if type(o) is iterator_ops.OwnedIterator]
+            self._ended += [context.context(), *iterators]
             context._reset_context()
         self._outdated = False
 
