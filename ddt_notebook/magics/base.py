@@ -35,6 +35,9 @@ from .config import DDT
 from .failure import CellFailed
 from .output_stream import OutputStreamer, live_line
 
+#: So many ranks start within two seconds, also on two busy cores.
+_SOON_STARTED = 16
+
 
 class RunningMagics(Magics):
     """Base of the magics that work on the one active session of the notebook.
@@ -63,7 +66,7 @@ class RunningMagics(Magics):
     def _wake(self, session: Session) -> None:
         """Start new ranks if they were stopped because nobody used them."""
         if session.resting:
-            with one_line("ddt"), self._while_warming(session.framework or ""):
+            with one_line("ddt"), self._while_starting(session.world_size, session.framework or ""):
                 session.wake()
 
     def _start(self, args: argparse.Namespace) -> Session:
@@ -72,8 +75,8 @@ class RunningMagics(Magics):
         defaults = self._defaults
         ranks, hosts = self._hosts(given)
         framework = given.get("framework", "")
-        warming = self._while_warming(framework) if hosts is None else nullcontext()
-        with one_line("ddt_start"), warming:
+        starting = self._while_starting(ranks, framework) if hosts is None else nullcontext()
+        with one_line("ddt_start"), starting:
             try:
                 session = Session(
                     ranks,
@@ -160,10 +163,14 @@ class RunningMagics(Magics):
         if getattr(self._shell, "kernel", None) is not None:  # a terminal shows a prompt now
             print(line, flush=True)
 
-    def _while_warming(self, framework: str = "") -> AbstractContextManager[object]:
-        """The first session of a notebook waits until torch is imported: say so."""
-        if launcher.is_warm(framework) or self.shell is None:
+    def _while_starting(self, ranks: int, framework: str = "") -> AbstractContextManager[object]:
+        """Say what is waited for: in a notebook's first session, torch; later, only many ranks."""
+        if self.shell is None:
             return nullcontext()
+        if launcher.is_warm(framework):
+            if ranks <= _SOON_STARTED:
+                return nullcontext()
+            return live_line(self.shell, f"starting {ranks} ranks …")
         known = PREPARED.get(framework)
         what = f"torch and {known.title}" if known is not None else "torch"
         return live_line(

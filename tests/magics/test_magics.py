@@ -1,5 +1,6 @@
 """Parsing, errors and views of the magics, with a session that starts no process."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -231,6 +232,24 @@ def test_start_status_stop(fake: Notebook) -> None:
     assert "3 ranks" in anew
     assert "all their variables are gone" in anew
     assert repr(fake.run("%ddt_stop")) == "stopped: 3 ranks ended"
+
+
+def test_the_start_of_many_ranks_is_announced(
+    fake: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+
+    def note(_: object, text: str) -> Any:
+        said.append(text)
+        return nullcontext()
+
+    monkeypatch.setattr(module, "live_line", note)
+    monkeypatch.setattr(module.launcher, "is_warm", lambda _: True)
+    fake.run("%ddt_start -n 4")
+    fake.run("%ddt_stop")
+    assert not said
+    fake.run("%ddt_start -n 64")
+    assert said == ["starting 64 ranks …"]
 
 
 def test_options_reach_the_session(fake: Notebook) -> None:
