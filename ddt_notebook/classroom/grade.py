@@ -165,7 +165,7 @@ class Grade(Displayable):
         rows = [
             (
                 html.chip(*_SIGNS[v.state][:1], v.state, _SIGNS[v.state][1]),
-                v.title,
+                html.prose(v.title),
                 html.prose(safe.one_line(v.message, 600)),
             )
             for v in self.verdicts

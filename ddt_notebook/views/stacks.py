@@ -48,7 +48,8 @@ class StacksView(RunView):
         with naming_hosts(self.snapshot.hosts):
             for title, frames in self._groups():
                 parts.append(html.heading(title))
-                parts.append(html.pre("\n".join(map(_frame, frames)) or "no Python frame was seen"))
+                if frames:
+                    parts.append(html.pre("\n".join(map(_frame, frames))))
         return html.view(html.line(self._summary()), *parts)
 
     def to_frame(self) -> Any:
