@@ -18,6 +18,8 @@ _ASK_EVERY_S, _ASKED_A_SECOND = 0.25, 500
 #: (`benchmarks.watched_ranks`).
 _RANKS_OFTEN = 128
 
+#: So often, a snapshot is thrown away since ranks have left their wait meanwhile.
+_MOST_GOING_ON = 3
 #: A launcher gets this long to end or to start its ranks again, in seconds, before they are judged.
 _LINGERS_S = 10.0
 
@@ -44,6 +46,7 @@ class JobWatch:
         self._launched_s: float | None = None
         self._asked_s = 0.0
         self._failed = False
+        self._went_on = 0  # how often ranks had left their wait in the snapshot of it
         self._ended_s: float | None = None  # when all ranks were seen to have ended
 
     @property
@@ -85,7 +88,15 @@ class JobWatch:
         self.waiting = waiting_now(state)
         if job.ended or not self._hangs.hung(state, failed=job.failed):
             return None
-        return self._judge("failed" if job.failed else "hung")
+        snapshot = self._judge("failed" if job.failed else "hung")
+        moving = {report.rank for report in snapshot.ranks if report.state == "running"}
+        if not moving & state.waiting.keys() or self._went_on == _MOST_GOING_ON:
+            return snapshot
+        # a peer's end has just freed it: it is shown as it is when that has come to an end
+        self._went_on += 1
+        self._judged_s = None
+        self._hangs.reset()
+        return None
 
     def _lingers(self) -> bool:
         """Whether all ranks have ended a while ago, and the command that started them still runs.

@@ -22,9 +22,11 @@ from ddt_notebook.jobs.launches import is_recorded
 from ddt_notebook.jobs.process_ends import ProcessEnds
 from ddt_notebook.jobs.recorded_job import RecordedJob, snapshot_of_folder
 from ddt_notebook.jobs.watch import JobWatch
+from ddt_notebook.model import Snapshot
 from ddt_notebook.wire import job_files
 from ddt_notebook.wire.job_files import RankStarted
 from ddt_notebook.wire.messages import CellEnded
+from ddt_notebook.wire.records import CallRecord, Group
 from ddt_notebook.wire.ring import RingWriter
 
 
@@ -235,6 +237,38 @@ def test_ranks_are_judged_although_their_launcher_lingers(
     assert snapshot is not None
     assert snapshot.outcome == "ok"
     assert (watched.step(0.0), watched.last()) == (None, None)
+
+
+def test_a_rank_that_leaves_its_wait_while_it_is_judged_is_judged_later(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When a peer has failed, its end may free a rank at any moment."""
+    host = socket.gethostname()
+    files = [rank(tmp_path, 0, host), rank(tmp_path, 1, host, pid=sleeper.pid)]
+    calls = RingWriter(files[0].with_suffix(".calls"))
+    call = CallRecord(op="barrier", group=Group("0", (0, 1)), file="train.py", line=3)
+    since_s = time.monotonic() - 9
+    begun = calls.begin(call, since_s, blocking=True)
+    watched = JobWatch(tmp_path, hang_after_s=0.0)
+    look_whole = RecordedJob.snapshot
+
+    def freed(job: RecordedJob, *args: Any, **changed: Any) -> Snapshot:
+        if frees:
+            frees.pop()
+            calls.block(None, time.monotonic())
+        return look_whole(job, *args, **changed)
+
+    frees = [True]
+    monkeypatch.setattr(RecordedJob, "snapshot", freed)
+    end(files[1], time.monotonic())
+    sleeper.kill()
+    sleeper.wait(10)
+    assert watched.step(0.0) is None
+    assert (frees, watched.judged) == ([], False)
+    calls.block(begun, since_s)
+    snapshot = watched.step(0.0)
+    assert snapshot is not None
+    assert snapshot.rank(0).state == "blocked"
 
 
 @pytest.mark.parametrize(
