@@ -4,8 +4,9 @@
 that a user posted (restated, messages verbatim), the symptoms that count as right, and a regular
 expression, ``advice``, for words that right advice contains; both were written down before our
 answer was looked at, from the cause that the thread confirms. ``seen.toml``, ``half_a.toml``,
-``half_c.toml`` and ``half_e.toml`` were read while the catalogue was written; no entry was written
-from ``unseen.toml``, ``half_b.toml``, ``half_d.toml`` and ``half_f.toml``.
+``half_c.toml``, ``half_e.toml`` and ``half_g.toml`` were read while the catalogue was written; no
+entry was written from ``unseen.toml``, ``half_b.toml``, ``half_d.toml``, ``half_f.toml`` and
+``half_h.toml``.
 ``-v`` lists the reports that are missed.
 """
 
@@ -24,7 +25,7 @@ from .common import HEADER, ROOT, Figure
 
 FOLDER = ROOT / "benchmarks" / "reports"
 #: The files for which no entry of the catalogue was written.
-UNSEEN = ("unseen", "half_b", "half_d", "half_f")
+UNSEEN = ("unseen", "half_b", "half_d", "half_f", "half_h")
 #: The least share of unseen reports that has to be right, and the largest share that may be certain
 #: and wrong, in percent.
 HELD = {"first": 80.0, "stage": 92.0, "first advice": 65.0, "any advice": 80.0}

@@ -29,6 +29,7 @@ UNCONFIRMED = {
     "fsdp-optimizer-sizes",
     "fsdp2-parameter-device",
     "nccl-watchdog-first-collective",
+    "shared-memory-manager",
 }
 #: A file of torch in the source of an entry.
 FILE = re.compile(r"(?<![\w/])torch/[\w/]+\.py\b")
