@@ -28,6 +28,7 @@ UNCONFIRMED = {
     "elastic-exit-1",
     "fsdp-optimizer-sizes",
     "fsdp2-parameter-device",
+    "nccl-connect",
     "nccl-watchdog-first-collective",
     "shared-memory-manager",
 }
