@@ -40,11 +40,11 @@ class GivenNames:
             if hasattr(dist, name)
         }
         self._replaced: set[str] = set()
-        self._builtins = {
-            name: value
+        self._builtins = tuple(
+            (name, value)
             for name, value in _BUILTINS.items()
             if _callable(value) and name not in ("exit", "quit")  # IPython hides these two
-        }
+        )
         self._modules = dict(sys.modules)
         self._notes: list[str] = []
 
@@ -55,7 +55,8 @@ class GivenNames:
         shown. A built-in function that a cell replaced by one of its own stays.
         """
         broken = []
-        for name, value in self._builtins.items():
+        # A tuple: without memory, Python 3.11 crashes where it iterates over the items of a dict.
+        for name, value in self._builtins:
             if not _callable(_BUILTINS.get(name)):
                 _BUILTINS[name] = value
                 broken.append(name)

@@ -77,7 +77,7 @@ def test_a_cell_that_ends_by_clock_is_corrected_also_after_others_looked_at_vari
         ranks.shown("%ddt_debug").split()
     )
     fixed = " ".join(repr(ranks.run("%ddt_debug --fix")).split())
-    assert f"your cell[{number}], corrected, run it" in fixed
+    assert f"your cell[{number}], corrected; run it" in fixed
     offered = next_input(ranks)
     assert "while on_all_ranks(time.time() < end):" in offered
     assert ranks.run(offered).change == "gone"
