@@ -6,34 +6,46 @@ right to make them.
 
 from __future__ import annotations
 
+from ddt_notebook.host.agent_hub import SeveralHosts
 from ddt_notebook.host.joining import Joining
 from ddt_notebook.host.session import Session
-from tests.multiprocess.network import Network
+from tests.multiprocess.network import Network, Shown
 
 from .common import RANKS, Figure, median_of, quantity, run_checked, seconds, warm_up
 
 _JOIN_LIMIT_S = 300.0
-_TURNS = 9
+_TURNS, _STARTS = 9, 3
 
 
 def measure() -> list[Figure]:
-    """Measure restarts and round trips; a restart is a start from agents that are there."""
+    """Measure starts, restarts and round trips."""
     warm_up()
     network = Network()
-    commands: list[str] = []
-
-    def say(text: str) -> None:
-        if not commands:
-            commands.append(text)
-            network.start_agents(text)
-
     try:
         network.make()
-        joining = Joining(RANKS, 2, network.address, limit_s=_JOIN_LIMIT_S, say=say)
-        with Session(RANKS, hosts=joining.place()) as there, Session(RANKS) as here:
-            return [*_restarts(there, here), *_round_trips(there, here)]
+        found = _starts(network)
+        with Session(RANKS, hosts=_place(network)) as there, Session(RANKS) as here:
+            return [*found, *_restarts(there, here), *_round_trips(there, here)]
     finally:
         network.remove()
+
+
+def _place(network: Network) -> SeveralHosts:
+    """Two hosts whose agents are up."""
+    joining = Joining(RANKS, 2, network.address, limit_s=_JOIN_LIMIT_S, say=Shown(network))
+    return joining.place()
+
+
+def _starts(network: Network) -> list[Figure]:
+    def once() -> float:
+        place = _place(network)
+        started: list[Session] = []
+        took_s = seconds(lambda: started.append(Session(RANKS, hosts=place)))
+        started[0].stop()
+        return took_s
+
+    took, note = median_of(once, _STARTS)
+    return [Figure("2 hosts × 2 ranks: ready after the agents are up", took, 1.0, "s", note=note)]
 
 
 def _restarts(there: Session, here: Session) -> list[Figure]:

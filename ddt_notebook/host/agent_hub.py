@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import zmq
 from zmq.utils import z85
@@ -45,6 +45,7 @@ from ..wire.agent_messages import (
     ProcessesSeen,
     RankBytes,
     RankClosed,
+    RankFile,
     SignalProcess,
     StartHostRank,
 )
@@ -674,6 +675,10 @@ class SeveralHosts:
         return any(not agent.lost for agent, _ in self._slots)
 
     @property
+    def machines(self) -> int:
+        return len(self._slots)
+
+    @property
     def complete(self) -> bool:
         return not any(agent.lost for agent, _ in self._slots)
 
@@ -724,8 +729,8 @@ class SeveralHosts:
         files = Path(spec.directory, f"rank{spec.rank}")
         if spec.rank in self._running:
             self.hub.forget(self._running.pop(spec.rank))
-        for old in files.parent.glob(f"{files.name}.*"):
-            old.unlink(missing_ok=True)
+        for kind in get_args(RankFile):  # not by a pattern: the folder has the files of all ranks
+            files.with_name(f"{files.name}.{kind}").unlink(missing_ok=True)
         commands, rank_commands = channel_pair()
         questions, rank_questions = channel_pair()
         theirs: dict[Connection, socket.socket] = {

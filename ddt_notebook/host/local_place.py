@@ -33,6 +33,7 @@ class LocalPlace:
     """
 
     complete = True
+    machines = 1
 
     def __init__(self, *, warm: bool, framework: str = "") -> None:
         self._warm, self._framework = warm, framework

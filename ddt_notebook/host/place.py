@@ -115,6 +115,11 @@ class Place(Protocol):
         ...
 
     @property
+    def machines(self) -> int:
+        """How many machines it has; each can start a rank while another one does."""
+        ...
+
+    @property
     def complete(self) -> bool:
         """Whether all of its machines still take part, so that new processes can be started."""
         ...

@@ -6,6 +6,7 @@ import secrets
 import signal
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait as wait_for
@@ -128,8 +129,7 @@ class RankPool:
             self._lost.clear()
             self.source_files.forget()
             self._store = self.place.start_store(self.directory)
-            for rank in range(self.options.world_size):
-                self.handles.append(self._start_rank(rank))
+            self._start_ranks()
             self._await_ready()
             self.form_group()
 
@@ -145,6 +145,16 @@ class RankPool:
             self.failure = str(error)
             raise error from error.__cause__
         self.failure = None
+
+    def _start_ranks(self) -> None:
+        """Start all ranks, on several machines at the same time."""
+        ranks = range(self.options.world_size)
+        with ThreadPoolExecutor(self.place.machines, "ddt-start") as starters:
+            started = [starters.submit(self._start_rank, rank) for rank in ranks]
+        # those that have started are ended if another one has not
+        self.handles += [one.result() for one in started if one.exception() is None]
+        for one in started:
+            one.result()
 
     def _start_rank(self, rank: int) -> RankHandle:
         if not self.directory.exists():  # such as after `rm -r /tmp/*`
