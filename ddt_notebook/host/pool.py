@@ -6,7 +6,7 @@ import secrets
 import signal
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait as wait_for
@@ -149,8 +149,16 @@ class RankPool:
     def _start_ranks(self) -> None:
         """Start all ranks, on several machines at the same time."""
         ranks = range(self.options.world_size)
-        with ThreadPoolExecutor(self.place.machines, "ddt-start") as starters:
+        if self.place.machines == 1:
+            for rank in ranks:
+                self.handles.append(self._start_rank(rank))
+            return
+        starters = ThreadPoolExecutor(self.place.machines, "ddt-start")
+        try:
             started = [starters.submit(self._start_rank, rank) for rank in ranks]
+            wait(started)
+        finally:  # an interrupt does not wait for them: the place ends what they start
+            starters.shutdown(wait=False, cancel_futures=True)
         # those that have started are ended if another one has not
         self.handles += [one.result() for one in started if one.exception() is None]
         for one in started:
