@@ -6,7 +6,6 @@ import secrets
 import signal
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait as wait_for
@@ -153,6 +152,9 @@ class RankPool:
             for rank in ranks:
                 self.handles.append(self._start_rank(rank))
             return
+        # imports `queue`, of which a local session's folder may have another one
+        from concurrent.futures import ThreadPoolExecutor, wait
+
         starters = ThreadPoolExecutor(self.place.machines, "ddt-start")
         try:
             started = [starters.submit(self._start_rank, rank) for rank in ranks]
