@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import tempfile
+import traceback
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -51,15 +52,28 @@ def serve(listener: socket.socket, folder: str) -> None:
     folder
         A folder that only this user can read, for as long as the store starts.
     """
-    address = listener.getsockname()[0]
-    if sys.platform == "linux" and address == _LOOPBACK and _can_be_a_name(listener):
-        # without the folder, the system's answers or this kind of store: as PyTorch does it
-        with suppress(Exception):
+    local = listener.getsockname()[0] == _LOOPBACK
+    if local and _can_be_a_name(listener) and _system_tells_users():
+        try:
             asyncio.run(_serve_own_user(listener.dup(), folder))
+        except Exception:  # noqa: BLE001  (another torch, a full folder: as PyTorch does it)
+            traceback.print_exc()
     at = listener.getsockname()  # afterwards, the object has no socket
     store = _store(at, listener.detach(), libuv=True)  # noqa: F841  (serves while it exists)
     while True:
         signal.pause()
+
+
+def _system_tells_users() -> bool:
+    """Whether it says to whom a connection belongs; else the store would refuse everybody."""
+    if sys.platform != "linux":
+        return False
+    with socket.socket() as server, socket.socket() as client:
+        server.bind((_LOOPBACK, 0))
+        server.listen()
+        client.connect(server.getsockname())
+        with server.accept()[0] as accepted:
+            return owner(accepted) is not None
 
 
 async def _serve_own_user(listener: socket.socket, folder: str) -> None:

@@ -181,16 +181,7 @@ class CardView(Displayable):
     def to_html(self) -> str:
         """The page for a notebook."""
         card = self.card
-        parts = [
-            html.line(html.tag("b", card.title)),
-            html.line(html.code(card.id), f" · {self._heading()}"),
-            _section("what you see", html.line(html.prose(card.sees))),
-            _section("why", html.line(html.prose(card.why))),
-            _section("in a real job", html.line(html.prose(card.cluster))),
-        ]
-        if card.apart:
-            rows = [(html.code(name), html.prose(_OTHER + how)) for name, how in card.apart.items()]
-            parts.append(_section("differs from", html.table(rows)))
+        parts = _explained(card, self._heading())
         changed = f"the broken cell, and what repairs it ({words.count(card.n, 'rank')})"
         parts.append(_section(changed, code_diff.as_html(card.broken, card.fixed)))
         if card.setup:
@@ -289,16 +280,7 @@ class HostCardView(Displayable):
     def to_html(self) -> str:
         """The page for a notebook."""
         card = self.card
-        parts = [
-            html.line(html.tag("b", card.title)),
-            html.line(html.code(card.id), f" · {self._heading()}"),
-            _section("what you see", html.line(html.prose(card.sees))),
-            _section("why", html.line(html.prose(card.why))),
-            _section("in a real job", html.line(html.prose(card.cluster))),
-        ]
-        if card.apart:
-            rows = [(html.code(name), html.prose(_OTHER + how)) for name, how in card.apart.items()]
-            parts.append(_section("differs from", html.table(rows)))
+        parts = _explained(card, self._heading())
         produced = html.pre("\n".join(self.produced()))
         parts.append(_section("what produces it on node2, as root", produced))
         if card.cell:
@@ -331,6 +313,21 @@ class HostCardView(Displayable):
     def doctor(self) -> str:
         """The magic whose report names it."""
         return "%ddt_doctor --bandwidth" if self.card.bandwidth else "%ddt_doctor"
+
+
+def _explained(card: FaultCard | HostCard, heading: str) -> list[Markup]:
+    """What both kinds of cards begin with."""
+    parts = [
+        html.line(html.tag("b", card.title)),
+        html.line(html.code(card.id), f" · {heading}"),
+        _section("what you see", html.line(html.prose(card.sees))),
+        _section("why", html.line(html.prose(card.why))),
+        _section("in a real job", html.line(html.prose(card.cluster))),
+    ]
+    if card.apart:
+        rows = [(html.code(name), html.prose(_OTHER + how)) for name, how in card.apart.items()]
+        parts.append(_section("differs from", html.table(rows)))
+    return parts
 
 
 def _section(title: str, *content: Markup) -> Markup:
