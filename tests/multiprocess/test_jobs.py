@@ -35,9 +35,10 @@ TORCHRUN = (
 #: of a rank and of the world size.
 START_TWO = """
 import os, socket, subprocess, sys
-with socket.socket() as probe:
-    probe.bind(("127.0.0.1", 0))
-    meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(probe.getsockname()[1])}
+kept = socket.socket()  # bound until the ranks have ended: nothing else is given this port
+kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+kept.bind(("127.0.0.1", 0))
+meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(kept.getsockname()[1])}
 rank, size = sys.argv[1].split()
 ranks = [
     subprocess.Popen(

@@ -31,9 +31,10 @@ CARD = FaultCard(
     """,
     why="""
         With `init_method="file://…"` the ranks write their addresses to a file and count in it how
-        many have joined. The file is removed when the group is destroyed. After a crash it remains,
-        perhaps incomplete, and the next ranks read addresses of processes that no longer exist, or
-        wait for the rest of a record.
+        many have joined. The last rank that destroys the group removes the file, unless two ranks
+        destroy it at the same moment: then each can take the other for the last. After a crash it
+        remains too, perhaps incomplete. The next ranks read addresses of processes that no longer
+        exist, or wait for the rest of a record.
     """,
     setup=_LEAVE_A_FILE,
     broken="""
