@@ -270,6 +270,20 @@ def test_variables_survive_a_hang(session: ddt.Session) -> None:
     assert set(after.outputs.values()) == {"True\n"}, str(after)
 
 
+def test_generated_source_is_left_to_the_folder_of_the_session(session: ddt.Session) -> None:
+    seen = session.run(
+        CUSTOM_LOOP
+        + """
+import sys
+from pathlib import Path
+files = [m.__file__ for name, m in sys.modules.items() if name.startswith("__autograph_generated")]
+print(len(files) > 0, {Path(file).parent.name[:4] for file in files})
+"""
+    )
+    ends = {output.splitlines()[-1] for output in seen.outputs.values()}
+    assert ends == {"True {'ddt-'}"}, str(seen)
+
+
 def test_ranks_have_no_process_group_and_know_their_place(session: ddt.Session) -> None:
     seen = session.run(
         "import json, os\nprint(dist.is_initialized(), json.loads(os.environ['TF_CONFIG'])['task'])"

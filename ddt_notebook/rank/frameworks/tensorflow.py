@@ -16,6 +16,7 @@ import json
 import os
 import socket
 import sys
+import tempfile
 import threading
 import time
 import weakref
@@ -62,6 +63,7 @@ class TensorFlow(Framework):
         self._calls: CallLog | None = None
         self._record = TensorFlowRecord()
         self._store: Any = None
+        self._directory: str | None = None  # of the session, which ends with it
         self._epoch = ""  # names the meeting that gave the cluster of now
         self._broken = self._freed = False
         self._outdated = False  # whether TensorFlow still has the connections of an earlier cluster
@@ -100,6 +102,7 @@ class TensorFlow(Framework):
         until then.
         """
         self._rank, self._world_size, self._store = spec.rank, spec.world_size, store
+        self._directory = spec.directory
         known = self._config
         address, reserved = _reserve(spec.store_address)
         said = json.dumps([address, self._epoch, self._broken, self._made])
@@ -160,6 +163,17 @@ class TensorFlow(Framework):
         members = tuple(sorted(came))
         everyone = len(members) == self._world_size
         self._group = Group("0" if everyone else f"workers at {cluster[0]}", members)
+
+    def load_source(self, function: Callable[[], Any]) -> Any:
+        """Have TensorFlow write the source that it generates into the session's folder.
+
+        TensorFlow removes it when Python exits; the process of a rank ends without that.
+        """
+        before, tempfile.tempdir = tempfile.tempdir, self._directory or tempfile.tempdir
+        try:
+            return function()
+        finally:
+            tempfile.tempdir = before
 
     # -- the end of a wait ---------------------------------------------------------------------
 
@@ -284,6 +298,7 @@ def _tensors(graph: Any, names: list[str]) -> Iterator[tuple[Shape, str] | None]
 
 def _install(rank: TensorFlow) -> None:
     """Replace the functions of TensorFlow through which every collective passes."""
+    from tensorflow.python.autograph.pyct import loader
     from tensorflow.python.distribute import (
         collective_all_reduce_strategy,
         cross_device_utils,
@@ -361,6 +376,10 @@ def _install(rank: TensorFlow) -> None:
 
         return call
 
+    def source(original: Any) -> Any:
+        return lambda *args, **kwargs: rank.load_source(lambda: original(*args, **kwargs))
+
+    replace(loader, "load_source", source)
     replace(concrete_function.ConcreteFunction, "_call_flat", graph)
     launcher = cross_device_utils.CollectiveReplicaLauncher
     replace(launcher, "all_reduce", eager("all_reduce"))
