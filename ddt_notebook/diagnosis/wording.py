@@ -100,9 +100,13 @@ def checked(scope: Scope) -> str:
     return text
 
 
+#: Kinds of facts that show the reason as it was observed.
+_SEEN_REASONS = frozenset({"parted", "messages-left-out"})
+
+
 def is_reason(fact: Fact) -> bool:
-    """Whether a fact is the reason: read from the source, or the line where ranks parted."""
-    return fact.kind in REASONS or fact.kind == "parted"
+    """Whether a fact is the reason: read from the source, or observed where ranks parted."""
+    return fact.kind in REASONS or fact.kind in _SEEN_REASONS
 
 
 # -- templates ---------------------------------------------------------------------------------
@@ -738,6 +742,13 @@ def _ways(sides: Iterable[tuple[str, tuple[int, ...], tuple[tuple[str, str], ...
     return " · ".join(texts)
 
 
+def _messages_left_out(fact: Fact) -> str:
+    """Return ``rank 0 made 3 of the 4 recv calls that rank 1 needs, and 2 for other ranks …``."""
+    text = "since their last common collective, {ranks} made {answered} of the {asked} {op} calls"
+    others = ", and {others} for other ranks" if fact.values["others"] else ""
+    return rendered(text + " that rank {partner} needs" + others + ": {place}", fact)
+
+
 #: Which way a rank went, if "yes" and "no" do not say it.
 _WAYS = {"not-raised": "caught nothing", "not-there": "did not reach it"}
 
@@ -754,6 +765,7 @@ FACTS: dict[str, Sentence] = {
     ),
     "open-on-device": "{label} is not complete on the device of {ranks}; it was issued{at}",
     "waits-for": _blocked_in,
+    "messages-left-out": _messages_left_out,
     "each-waits": "each waits for another, so none can go on",
     "waits-in-turn": lambda f: rendered(
         "{ranks} {waits|wait} in turn for rank {for_rank}"

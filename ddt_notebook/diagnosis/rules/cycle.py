@@ -12,7 +12,7 @@ from ddt_notebook.program.escape_paths import Reason
 from ddt_notebook.program.iterations import comes_again, comes_to
 from ddt_notebook.program.nodes import LoopNode, covers
 
-from .facts import blocked_in, by_call, of_call, reasons
+from .facts import blocked_in, by_call, of_call, of_wait, reasons
 from .groups import hung_by_skip
 
 
@@ -33,7 +33,7 @@ def wait_cycles(context: Context) -> Iterator[Finding]:
             continue
         entangled = any(context.waits[rank].mismatched & members for rank in members)
         if not entangled:
-            yield _finding(context, members, edges)
+            yield _left_out(context, members) or _finding(context, members, edges)
 
 
 def _circles(edges: dict[int, frozenset[int]]) -> Iterator[frozenset[int]]:
@@ -93,6 +93,87 @@ def _finding(
             *blocked_in(context, waiting),
         ],
         op=context.halted[min(members)].op,
+    )
+
+
+def _left_out(context: Context, members: frozenset[int]) -> Finding | None:
+    """Report a rank that went on to a collective without a message that others wait for.
+
+    It has made such calls since the last collective of both ranks, but too few of them, or with
+    other ranks only, and its code leads to no other one before the collective's end.
+    """
+    found = [one for rank in sorted(members) if (one := _unanswered(context, rank, members))]
+    if not found:
+        return None
+    fact = found[0]
+    (culprit,), waiter = fact.ranks, fact.values["partner"]
+    call = context.halted[waiter]
+    waiting = context.victims([culprit])
+    return conclude(
+        "D.2.1",
+        "never-received" if call.op in SENDS else "never-sent",
+        cause="message-without-partner",
+        ranks=[culprit],
+        waiting=waiting,
+        values=of_call(context, call) | of_wait(context, waiting) | {"partner": waiter},
+        places=context.places([culprit, *waiting]),
+        facts=[*found, *blocked_in(context, [culprit, *waiting])],
+        op=call.op,
+    )
+
+
+def _unanswered(context: Context, rank: int, members: frozenset[int]) -> Fact | None:
+    """Return how many messages the other side has left out, and where it made the others."""
+    call = context.halted[rank]
+    if call.kind != "p2p" or call.peer not in members:
+        return None
+    other = context.reports[call.peer]
+    collective = context.halted[other.rank]
+    if collective.kind != "collective":
+        return None
+    common = [
+        (theirs.index, mine.index)
+        for theirs in other.calls
+        if theirs.index < collective.index
+        and theirs.kind == "collective"
+        and (mine := context.counterpart(theirs, rank)) is not None
+    ]
+    begins = max(common, default=(-1, -1))
+    wanted = RECEIVES if call.op in SENDS else SENDS
+    made = [one for one in other.calls if begins[0] < one.index and one.op in wanted]
+    if not made or any(one.peer is None or one.where is None for one in made):
+        return None
+    asked = [
+        one
+        for one in context.reports[rank].calls
+        if begins[1] < one.index <= call.index
+        and (one.op in SENDS) is (call.op in SENDS)
+        and (one.kind, one.group, one.peer, one.tag) == ("p2p", call.group, call.peer, call.tag)
+    ]
+    answers = [one for one in made if (one.group, one.peer) == (call.group, rank)]
+    if any(one.tag != call.tag for one in answers) or len(answers) >= len(asked):
+        return None
+    lines = {(one.where.file, one.where.line) for one in made if one.where is not None}
+    frames = context.escape_paths.frames(collective, other)
+    for node in context.program.calls(*wanted):
+        place = context.program.place(node)
+        line = Position(file=place.file, line=place.line)
+        if (line.file, line.line) not in lines and comes_to(context.program, frames, line):
+            return None  # it makes the call later: the order is wrong
+    last = made[-1].where
+    assert last is not None
+    loops = context.program.loops(last)
+    return Fact(
+        kind="messages-left-out",
+        place=context.program.place(loops[0]) if loops else context.place(last),
+        ranks=(other.rank,),
+        values={
+            "op": made[-1].op,
+            "partner": rank,
+            "asked": len(asked),
+            "answered": len(answers),
+            "others": len(made) - len(answers),
+        },
     )
 
 
