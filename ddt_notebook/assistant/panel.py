@@ -1,31 +1,22 @@
-"""The assistant's panel in a notebook: three columns of text with a button for every step.
-
-The panel has two outputs. The buttons work while the notebook is open. Beside them is an ordinary
-output with the same content, which every step updates: it stays in the saved notebook, where no
-button can work. The style sheet hides it where the buttons are shown.
-"""
+"""The assistant's panel in a notebook: three columns of text with a button for every step."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from ..host.errors import SessionError
 from ..views import html, safe
-from ..views.displayable import Displayable
 from ..views.html import Markup
 from .assistant import EXPLAIN, FIX, Assistant
 from .errors import in_magics
-from .view import whose
+from .saved_panel import SavedPanel, style_sheet
+from .view import AssistantView, whose
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-_AS_BUTTONS = "the buttons of the assistant work while the notebook is open; %ddt_debug shows them"
 _LEFT = "you left the assistant; %ddt_debug opens it again"
 _TEXTS = ("path", "middle", "changes", "check", "fix", "run", "explain", "note", "opened")
 _ROWS = ("steps", "views", "check", "fix", "run", "explain")
@@ -48,7 +39,7 @@ _BUTTONS = {
 }
 
 
-class Panel(Displayable):
+class Panel(SavedPanel):
     """Shows an assistant, and takes a step when the user presses a button.
 
     Parameters
@@ -69,10 +60,12 @@ class Panel(Displayable):
     ) -> None:
         import ipywidgets
 
+        super().__init__(
+            shell,
+            "the buttons of the assistant work while the notebook is open; %ddt_debug shows them",
+        )
         self.assistant = assistant
-        self._shell = shell
         self._on_step = on_step
-        self._id = uuid4().hex
         self._one_at_a_time = Lock()
         self._widgets = ipywidgets
         # The widgets stay while their content changes, so that the keyboard focus stays, too.
@@ -104,7 +97,7 @@ class Panel(Displayable):
                 note = "interrupted"
             self._on_step(self.assistant)
             self._draw(note)
-            self._publish(update=True)
+            self.update()
             self._move_focus(button)
         finally:
             self._one_at_a_time.release()
@@ -137,7 +130,7 @@ class Panel(Displayable):
         fixed = whose(view.fixed_cell) if view.fixed_cell is not None else ""
         run = self.assistant.offer_to_run()
         texts = {
-            "path": Markup(_style_sheet() + _titled("the path so far", view.path_html())),
+            "path": Markup(style_sheet() + _titled("the path so far", view.path_html())),
             "middle": _titled(_HEADINGS[state.at], view.middle_html()),
             "changes": _titled("what to change", view.changes_html()),
             "check": _plain(view.offer),
@@ -232,33 +225,15 @@ class Panel(Displayable):
 
     # -- outputs -------------------------------------------------------------------------------
 
-    def to_text(self) -> str:
-        """The present state as text."""
-        return self._view.to_text()
-
-    def to_html(self) -> str:
+    @property
+    def shown(self) -> AssistantView:
         """The present state without buttons."""
-        return self._view.to_html()
+        return self._view
 
-    def _publish(self, *, update: bool) -> None:
-        bundle: dict[str, Any] = self._view._repr_mimebundle_()
-        saved = html.tag("div", Markup(bundle["text/html"]), role="saved")
-        bundle["text/html"] = f"{_style_sheet()}{saved}"
-        self._shell.display_pub.publish(bundle, transient={"display_id": self._id}, update=update)
-
-    def _ipython_display_(self) -> None:
-        self._publish(update=False)
-        bundle = self._panel._repr_mimebundle_()
-        bundle["text/plain"] = _AS_BUTTONS
-        bundle["text/html"] = html.line(_AS_BUTTONS)
-        self._shell.display_pub.publish(bundle)
-
-
-@functools.cache
-def _style_sheet() -> Markup:
-    """The style sheet of the panel; it also hides the saved form where the buttons are shown."""
-    lines = (Path(__file__).parent / "panel.css").read_text(encoding="utf-8").splitlines()
-    return Markup(f"<style>{''.join(line.strip() for line in lines)}</style>")
+    @property
+    def widget(self) -> Any:
+        """The columns with their buttons."""
+        return self._panel
 
 
 def _titled(title: str, content: Markup) -> Markup:

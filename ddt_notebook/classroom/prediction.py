@@ -13,6 +13,7 @@ from typing import Any
 from ddt_notebook.symptoms.lessons import lesson_file
 from ddt_notebook.views import html
 from ddt_notebook.views.displayable import Displayable
+from ddt_notebook.views.html import Markup
 from ddt_notebook.views.terminal import wrap
 
 _CHOICE = re.compile(r"^(\d)\. (.+?)(?=^\d\. |^\s*$|\Z)", re.MULTILINE | re.DOTALL)
@@ -100,6 +101,10 @@ class PredictionView(Displayable):
         lines = (html.line(html.prose(text)) for text in rest)
         return html.view(html.line(html.tag("b", html.prose(first))), *lines)
 
+    def title_html(self) -> Markup:
+        """The question without its choices."""
+        return html.view(html.line(html.tag("b", html.prose(self._title()))))
+
     def to_json(self) -> dict[str, Any]:
         """The lesson, the choice, and whether it is right."""
         return {"lesson": self._asked.code, "choice": self._choice, "right": self.right}
@@ -109,12 +114,15 @@ class PredictionView(Displayable):
         if not choice:
             numbered = [f"{n}. {text}" for n, text in enumerate(asked.choices, 1)]
             how = f"choose with `%ddt_predict {asked.code} NUMBER`, then run the next cell"
-            return [f"{asked.code}: what will happen?", *numbered, how]
+            return [self._title(), *numbered, how]
         said = f"{choice}. {asked.choices[choice - 1]}"
         if self.right:
             return [f"right: {said}", asked.reasons[choice], "Run the next cell to see it."]
         again = "Choose again, or run the next cell and see."
         return [f"no: {said}", asked.reasons[choice], again]
+
+    def _title(self) -> str:
+        return f"{self._asked.code}: what will happen?"
 
 
 @functools.cache

@@ -188,6 +188,40 @@ class ExercisePage(Displayable):
         return f"{one.name}: {one.title} ({one.level_name}, about {one.minutes} minutes)"
 
 
+class HintView(Displayable):
+    """One of the hints of an exercise.
+
+    Parameters
+    ----------
+    exercise
+        The exercise.
+    number
+        The number of the hint, from 1 on.
+    """
+
+    __slots__ = ("_exercise", "_number")
+
+    def __init__(self, exercise: Exercise, number: int) -> None:
+        self._exercise = exercise
+        self._number = number
+
+    def to_text(self) -> str:
+        """The hint in lines of 80 columns."""
+        return "\n".join(line for text in self._lines() for line in wrap("", text))
+
+    def to_html(self) -> str:
+        """The hint as a paragraph."""
+        title, hint = self._lines()
+        return html.view(html.line(html.tag("b", title)), html.line(html.prose(hint)))
+
+    def _lines(self) -> tuple[str, str]:
+        hints = self._exercise.hints
+        title = f"{self._exercise.name}, hint {self._number} of {len(hints)}"
+        if self._number == len(hints):
+            title += " (the last; the next call shows a solution)"
+        return title, hints[self._number - 1]
+
+
 class SolutionView(Displayable):
     """A solution of an exercise: what changes in its cell, and the whole cell.
 

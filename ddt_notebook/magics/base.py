@@ -55,6 +55,11 @@ class RunningMagics(Magics):
         self._shell = shell
         self._defaults = config
 
+    @property
+    def _has_buttons(self) -> bool:
+        """Whether a panel with buttons can be shown."""
+        return self._defaults.widgets and getattr(self._shell, "kernel", None) is not None
+
     def _session(self, *, wake: bool = True) -> Session:
         session = active.get()
         if session is None:

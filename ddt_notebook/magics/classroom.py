@@ -17,7 +17,8 @@ from ..classroom.exercise_data import draw_data, grading_seed, practice_seed, st
 from ..classroom.grade import Grade
 from ..classroom.grader import Grader, give_variable
 from ..classroom.prediction import PredictionView, question
-from ..classroom.progress import ExerciseList, ExercisePage, SolutionView, StudentProgress
+from ..classroom.prediction_panel import PredictionPanel
+from ..classroom.progress import ExerciseList, ExercisePage, HintView, SolutionView, StudentProgress
 from ..host.session import Session, active
 from ..program.parse import exercise_of
 from ..symptoms import UnknownSymptom
@@ -92,9 +93,7 @@ class ClassroomMagics(RunningMagics):
         progress.hints = min(progress.hints + 1, total + 1)
         if progress.hints > total:
             return SolutionView(one)
-        last = " (the last; the next call shows a solution)" if progress.hints == total else ""
-        hint = one.hints[progress.hints - 1]
-        return Message(f"{one.name}, hint {progress.hints} of {total}{last}: {hint}")
+        return HintView(one, progress.hints)
 
     @line_magic
     @opt.options(_LESSON_AND_CHOICE)
@@ -110,6 +109,8 @@ class ClassroomMagics(RunningMagics):
             raise UsageError(f"ddt_predict: {error}") from error
         if choice > len(asked.choices):
             raise UsageError(f"ddt_predict: {asked.code} has the choices 1 to {len(asked.choices)}")
+        if not choice and self._has_buttons:
+            return PredictionPanel(asked, self._shell)
         return PredictionView(asked, choice)
 
     def _lesson_of_notebook(self) -> str:

@@ -160,10 +160,6 @@ class DebugMagics(RunningMagics):
 
     # -- the assistant -------------------------------------------------------------------------
 
-    @property
-    def _has_buttons(self) -> bool:
-        return self._defaults.widgets and getattr(self._shell, "kernel", None) is not None
-
     def _report_or_ask(self) -> Displayable:
         """The findings of the last run; without findings, what it shows, and the questions."""
         run = last_run()

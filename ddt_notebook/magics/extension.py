@@ -18,9 +18,11 @@ from .doctor import DoctorMagics
 from .live_panel import LiveMagics
 from .loading import LoadMagics
 from .magics import DDTMagics
+from .misspelt import MisspeltMagics
 
 _WITH_DEFAULTS = (DDTMagics, DebugMagics, ClassroomMagics)
 _WITHOUT = (DoctorMagics, LiveMagics, LoadMagics)
+_misspelt: dict[InteractiveShell, MisspeltMagics] = {}
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
@@ -32,14 +34,17 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         *(magics(shell, defaults) for magics in _WITH_DEFAULTS),
         *(magics(shell) for magics in _WITHOUT),
     )
-    for name in _cell_magics():  # below another line, IPython takes ``%%ddt`` for a line magic
+    _misspelt[shell] = MisspeltMagics(shell, {kind: _names(kind) for kind in ("line", "cell")})
+    _misspelt[shell].begin()
+    for name in _names("cell"):  # below another line, IPython takes ``%%ddt`` for a line magic
         shell.magics_manager.register_function(_Misplaced(name), "line", f"%{name}")
     if active.get() is None:  # else the ranks may be on other hosts
         launcher.warm()
 
 
-def _cell_magics() -> list[str]:
-    return [name for magics in (*_WITH_DEFAULTS, *_WITHOUT) for name in magics.magics["cell"]]
+def _names(kind: str) -> list[str]:
+    """The names of the magics of a kind, ``"line"`` or ``"cell"``."""
+    return [name for magics in (*_WITH_DEFAULTS, *_WITHOUT) for name in magics.magics[kind]]
 
 
 class _Misplaced:
@@ -70,6 +75,8 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
         for kind, names in magics.magics.items():
             for name in names:
                 shell.magics_manager.magics[kind].pop(name, None)
-    for name in _cell_magics():
+    if shell in _misspelt:
+        _misspelt.pop(shell).end()
+    for name in _names("cell"):
         shell.magics_manager.magics["line"].pop(f"%{name}", None)
     shell.configurables[:] = [c for c in shell.configurables if not isinstance(c, DDT)]

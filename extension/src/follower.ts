@@ -12,6 +12,9 @@ import { markIn } from './viewer/marks';
 /** A cell without this word cannot have loaded the extension. */
 const WORD = 'ddt';
 
+/** A line that starts ranks if there is no session. */
+const STARTS = /^\s*%(ddt_start|%ddt_debug)\b/m;
+
 /** One notebook, its link to the kernel, and its cells by execution number. */
 export class Followed {
   constructor(
@@ -45,6 +48,13 @@ export class Followed {
   schedule(cell: CodeCell): void {
     this._queue = this._queue.filter(other => other !== cell && isRunning(other));
     this._queue.push(cell);
+  }
+
+  /** Whether a running cell has a line that starts ranks: until they are there, nothing is sent. */
+  get starts(): boolean {
+    return this._queue.some(
+      cell => isRunning(cell) && STARTS.test(cell.model.sharedModel.getSource())
+    );
   }
 
   /** Remember which cell has a number, since numbers repeat after a restart of the kernel. */
@@ -179,6 +189,7 @@ export class Follower {
     if (followed && what.cell instanceof CodeCell) {
       followed.schedule(what.cell);
       clear(what.cell);
+      setTimeout(() => this._changed.emit(followed)); // the cell runs when this signal has returned
     }
   }
 
@@ -192,6 +203,7 @@ export class Follower {
       void followed.link.greet();
     }
     this._mark(followed);
+    this._changed.emit(followed);
   }
 
   private _of(notebook: Notebook): Followed | undefined {

@@ -83,7 +83,13 @@ function Body(props: IProps & { followed: Followed | null }): JSX.Element {
           ))}
         </>
       ) : (
-        !link.doing && <p className="ddt-lab-line">{trans.__('No session in this notebook.')}</p>
+        !link.doing && (
+          <p className="ddt-lab-line">
+            {followed.starts
+              ? trans.__('Ranks are starting …')
+              : trans.__('No session in this notebook.')}
+          </p>
+        )
       )}
       {state && (
         <ViewButtons commands={props.commands} trans={trans} views={state.views} />
@@ -128,7 +134,9 @@ function Controls(props: IProps & { followed: Followed; state: IState | null }):
             onChange={event => setRanks(Number(event.target.value) || 1)}
           />
         </label>
-        {button(CommandIDs.start, trans.__('Start'), !waits, { ranks: wanted })}
+        {button(CommandIDs.start, trans.__('Start'), !waits && !followed.starts, {
+          ranks: wanted
+        })}
       </div>
     );
   }

@@ -12,6 +12,20 @@ LOAD = "%load_ext ddt_notebook"
 HANG = "%%ddt\nkept = rank\nimport time\nif rank == 0:\n    time.sleep(300)\ndist.barrier()"
 
 
+def test_a_cell_that_starts_ranks_is_seen(page: Page, lab: Lab) -> None:
+    wait = "from pathlib import Path\nimport time\nwhile not Path('go').exists(): time.sleep(0.02)"
+    page.open(lab.write("start.ipynb", f"{LOAD}\n{wait}\n%ddt_start -n 1", "%ddt_stop"))
+    page.open_panel()
+    expect(page.panel).to_contain_text("No session in this notebook.")
+    page.run(0)
+    expect(page.panel).to_contain_text("Ranks are starting …")
+    expect(page.button("Start")).to_be_disabled()
+    (lab.folder / "go").touch()
+    expect(page.row(0)).to_contain_text("ready")
+    page.run_to_end(1)
+    expect(page.panel).to_contain_text("No session in this notebook.")
+
+
 def test_a_hang_is_seen_while_the_cell_blocks_the_kernel(page: Page, lab: Lab) -> None:
     """Shown, interrupted, frozen and released from the panel; the variables stay.
 

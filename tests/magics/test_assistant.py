@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from nbconvert import HTMLExporter
 
+from ddt_notebook.classroom.prediction import question
 from ddt_notebook.faults import card
 
 from .conftest import Notebook
@@ -108,6 +109,19 @@ def test_an_example_is_given_with_the_panel_and_without_it(page: Page) -> None:
     assert "gives an example (not your cell), repaired" in flat(page.saved())
     page.execute("%ddt_debug --fix")
     assert page.next_input == straight
+
+
+def test_the_question_of_a_lesson_is_answered_by_a_button(quiet: Page) -> None:
+    quiet.execute("%ddt_predict D.2.1")
+    asked = question("D.2.1")
+    assert [label.split()[0] for label in quiet.labels()] == ["1", "2", "3", "4"]
+    assert asked.choices[1] in flat(quiet.saved())
+    for number in (1, asked.right):
+        quiet.press(f"{number} ")
+        said = f"{'right' if number == asked.right else 'no'}: {number}."
+        assert said in flat(quiet.saved())
+        assert asked.reasons[number] in flat(quiet.saved())
+        assert said in quiet.shown()
 
 
 def test_from_the_questions_to_the_fault_and_back(quiet: Page) -> None:

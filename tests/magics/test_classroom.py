@@ -94,7 +94,7 @@ def test_hints_come_one_by_one_and_then_a_solution(notebook: Notebook) -> None:
     shown = [str(notebook.run(f"%ddt_hint {NAME}")) for _ in range(5)]
     for number, (hint, text) in enumerate(zip(one.hints, shown, strict=False), 1):
         assert f"hint {number} of 3" in text
-        assert hint in text
+        assert hint in " ".join(text.split())
         assert "one solution" not in text
     changed = set(one.solution.splitlines()) - set(one.start.splitlines())
     assert changed

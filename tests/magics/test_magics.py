@@ -1,5 +1,6 @@
 """Parsing, errors and views of the magics, with a session that starts no process."""
 
+import re
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -352,6 +353,23 @@ def test_a_cell_magic_below_another_line_says_where_it_belongs(
     with pytest.raises(UsageError, match=f"^%%{name} must be the first line of its cell"):
         fake.run(f"{above}%%{magic}\nx = 1")
     assert fake.run("1 + 1") == 2
+
+
+@pytest.mark.parametrize(
+    ("cell", "similar"),
+    [
+        ("%ddt_strat -n 2", "%ddt_start"),
+        ("%%ddt_dbug\nx = 1", "%%ddt_debug"),
+        ("%ddt_zebra", ""),
+        ("%tiem 1", ""),
+    ],
+)
+def test_a_misspelt_magic_names_the_one_that_is_meant(
+    fake: Notebook, cell: str, similar: str
+) -> None:
+    shown = fake.shown(cell)
+    assert "not found" in shown
+    assert re.findall("a similar magic exists: (.*)", shown) == [similar] * bool(similar)
 
 
 def test_the_help_shows_the_defaults(fake: Notebook) -> None:

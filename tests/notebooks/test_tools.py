@@ -57,6 +57,7 @@ def test_what_is_kept_has_no_trace_of_the_machine(root: Path, tmp_path: Path) ->
     figures = json.loads(table.read_text())["notebooks"]["book"]
     assert figures["seconds"] > 0
     assert figures["megabytes"] > 10
+    assert 0 < figures["processor_seconds"] < 100
 
 
 @pytest.mark.parametrize(
