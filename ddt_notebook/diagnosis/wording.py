@@ -861,6 +861,7 @@ FACTS: dict[str, Sentence] = {
     ),
     "gave-up-nothing": "{ranks} printed no timeout",
     "quiet-since": "{ranks} had printed nothing for {since_s} when the first other rank gave up",
+    "nearest-description": "the nearest description in the catalogue: {means}",
     "to-confirm": "to confirm it: {check}",
     "cards-print": lambda f: f"faults that print such words: {', '.join(f.values['cards'])}",
     "probability": "estimated probability of this symptom: {percent} %",

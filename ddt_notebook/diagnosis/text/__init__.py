@@ -102,6 +102,11 @@ def _diagnose(lines: list[Line], total: int, log: LogFacts | None = None) -> Rep
     checked = _checked(lines, total, speaks_of)
     if not known:
         made, hints = [], [] if text.is_log else made[:_HINTS]
+    if not known and not text.is_log:
+        near = ranking.rank_near(matches.nearest_to(text))
+        made = [
+            findings.finding(one, lines, speaks_of, text.lower, log) for one in near[:_FINDINGS]
+        ]
     of_whole, hints_of_whole = job_findings.merged(made, log)
     return Report(
         ok=False,

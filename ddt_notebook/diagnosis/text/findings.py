@@ -82,7 +82,9 @@ def _confidence(ranked: Ranked, lines: Sequence[Line]) -> Confidence:
     if ranked.probability >= _CERTAIN and any(proofs):
         return "certain"
     # What was being done, such as training or saving, hints at a symptom and shows none.
-    shown = any(match.kind != "context" or match.message for match in ranked.matches)
+    shown = any(
+        match.kind != "context" or (match.message and not match.near) for match in ranked.matches
+    )
     return "likely" if shown and ranked.probability >= _LIKELY else "possible"
 
 
@@ -116,6 +118,8 @@ def _said(ranked: Ranked) -> Values | None:
         ranked.matches, key=lambda match: match.kind == "complaint" and match.message is None
     )
     for match in words_last:
+        if match.near:
+            continue
         if match.says and (match.message or _mostly(match, ranked.symptom)):
             printed_by = match.rank if match.kind == "error" else None
             return {"says": _one_line(match.says), "printed_by": printed_by}
@@ -213,6 +217,8 @@ def _facts(ranked: Ranked, lines: Sequence[Line], log: LogFacts) -> list[Fact]:
     known = _messages(ranked)
     if any(message.id.startswith(_WATCHDOG) for message in known):
         facts[1:1] = [*timeouts.read(lines).facts(), *job_findings.standing(log)]
+    if ranked.matches[0].near:
+        facts.append(Fact(kind="nearest-description", values={"means": known[0].means}))
     facts += [to_confirm(message) for message in known[:1]]
     raised = [m.raised.error.where for m in ranked.matches if m.raised and m.rank is None]
     if places := [_place(where) for where in raised if where is not None]:

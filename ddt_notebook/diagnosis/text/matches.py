@@ -14,7 +14,7 @@ from ddt_notebook import faults
 from ddt_notebook.diagnosis import errors
 from ddt_notebook.messages import Message, messages
 
-from . import behaving, building, crashing, exceptions, failing, preparing, setting_up
+from . import behaving, building, crashing, exceptions, failing, nearest, preparing, setting_up
 from .clue import Clue, Kind
 from .exceptions import Raised
 from .lines import Line
@@ -106,6 +106,8 @@ class Match:
         Ids of the fault cards that print these words.
     message
         The entry of the catalogue, if the match is one.
+    near
+        Whether the entry only shares terms with the text (see `nearest`).
     """
 
     says: str
@@ -119,6 +121,7 @@ class Match:
     raised: Raised | None = None
     cards: tuple[str, ...] = ()
     message: Message | None = None
+    near: bool = False
 
     @property
     def strength(self) -> float:
@@ -206,6 +209,29 @@ def find(text: Text) -> list[Match]:
         *_cards(text, spans),
     ]
     return _weighed([*found, *_by_elimination(found)], text)
+
+
+def nearest_to(text: Text) -> list[Match]:
+    """Return the entries of the catalogue near to a text, each with its share of the votes."""
+    near = nearest.find(text.lower, messages())
+    shares = nearest.votes(near)
+    found = []
+    for one in near:
+        line = text.line_at(text.lower.index(one.word))
+        found.append(
+            Match(
+                one.entry.means,
+                {code: shares[code] for code in one.entry.symptoms},
+                None,
+                "context",
+                line.number,
+                line.rank,
+                one.word,
+                message=one.entry,
+                near=True,
+            )
+        )
+    return found
 
 
 def _by_elimination(found: list[Match]) -> Iterator[Match]:

@@ -53,6 +53,17 @@ def rank(matches: list[Match]) -> list[Ranked]:
     return calibrated(found, OFFSET, SLOPE) if is_specific(matches) else found
 
 
+def rank_near(matches: list[Match]) -> list[Ranked]:
+    """Return the symptoms of entries that are near to a text, the most likely first."""
+    shares: dict[str, float] = {}
+    for match in matches:
+        shares |= match.votes
+    return [
+        Ranked(code, shares[code], tuple(match for match in matches if code in match.votes))
+        for code in sorted(shares, key=lambda code: -shares[code])
+    ]
+
+
 def is_specific(matches: list[Match]) -> bool:
     """Whether a text shows more than what was being done."""
     return any(match.kind != "context" and match.strength >= _SPECIFIC for match in matches)

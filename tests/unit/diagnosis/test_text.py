@@ -8,6 +8,7 @@ from ddt_notebook import faults
 from ddt_notebook.diagnosis.advice import causes
 from ddt_notebook.diagnosis.text import diagnose_text
 from ddt_notebook.diagnosis.text.matches import CLUES
+from ddt_notebook.messages import message as entry
 from ddt_notebook.symptoms import loader as taxonomy
 
 from .builders import facts
@@ -212,3 +213,31 @@ def test_a_report_without_an_error_hang_or_slowness_is_about_a_wrong_value() -> 
     found = diagnose_text("Validation covers 16 tracks where there are 14 of them.").findings
     assert found[0].symptom == "D.2.4"
     assert found[0].confidence == "possible"
+
+
+#: A problem in words that no pattern of the catalogue knows.
+OTHER_WORDS = (
+    "Tokens that are padding count when the mean over a micro-batch is formed, so the sum over "
+    "micro-batches weighs short sequences more."
+)
+
+
+def test_a_description_in_other_words_has_the_advice_of_the_nearest_entry() -> None:
+    found = diagnose_text(OTHER_WORDS).findings[0]
+    assert (found.symptom, found.kind, found.confidence) == ("D.2.4", "words-fit", "possible")
+    assert found.cause is None
+    nearest = facts(found)["nearest-description"].values["means"]
+    assert nearest == entry("local-mean-of-tokens").means
+    assert entry("local-mean-of-tokens").fixes[0][1] in [fix.advice for fix in found.fixes]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "We bake a cake with four eggs, a pound of flour and some butter, and leave it to cool.",
+        "The train is late at every station of the line, and the passengers wait on each platform.",
+        "[rank0]: " + OTHER_WORDS,
+    ],
+)
+def test_only_a_person_s_words_about_training_are_near_to_an_entry(text: str) -> None:
+    assert diagnose_text(text).findings == []
