@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -28,7 +28,7 @@ from .diagnosis import diagnose
 from .formatting import naming_hosts
 from .host.errors import SessionError
 from .host.limits import parse_bytes
-from .jobs import recorder_folder
+from .jobs import job_key, recorder_folder
 from .jobs.launches import allocation_of, is_recorded
 from .jobs.recorded_process import RecordedRank
 from .jobs.watch import JobWatch
@@ -38,6 +38,9 @@ from .views import waiting, words
 from .views.report import DisplayedReport, show
 from .wire import job_files
 from .wire.rank_inputs import INPUTS
+
+if TYPE_CHECKING:
+    from .jobs.collector import Collection
 
 _TICK_S = 0.05
 #: A wait is shown from this time on, in seconds, and again after as long.
@@ -58,7 +61,7 @@ def add_run(commands: Any) -> None:
     command = commands.add_parser(
         "run",
         usage="ddt-notebook run [-h] [--to FOLDER] [--hang-after SECONDS] "
-        "[--on-hang {report,stop,wait}] [--branches] [--record-inputs RANK] "
+        "[--on-hang {report,stop,wait}] [--collect HOST:PORT] [--branches] [--record-inputs RANK] "
         "[--record-limit SIZE] -- COMMAND ...",
         help="run a job (torchrun, mpirun, srun, python …), record its ranks and diagnose it",
         description="Run a command that starts a distributed job, unchanged. Its ranks record "
@@ -67,6 +70,13 @@ def add_run(commands: Any) -> None:
     )
     command.add_argument(
         "--to", type=Path, metavar="FOLDER", help="where to record (default: a new folder here)"
+    )
+    command.add_argument(
+        "--collect",
+        type=_address,
+        metavar="HOST:PORT",
+        help="of a job on hosts without a common folder: the host with this address collects the "
+        f"records of all, encrypted; {job_key.VARIABLE} holds the key (see ddt-notebook key)",
     )
     command.add_argument(
         "--hang-after",
@@ -109,6 +119,26 @@ def add_run(commands: Any) -> None:
     )
     command.set_defaults(run=_run)
 
+    key = commands.add_parser(
+        "key",
+        help="make the key of a job whose hosts share no folder (run --collect)",
+        description=f"Print a new key. {job_key.VARIABLE} must hold the same one on all hosts of a "
+        "job that ddt-notebook run --collect records.",
+    )
+    key.set_defaults(run=_key)
+
+
+def _key(options: argparse.Namespace) -> int:
+    print(job_key.new_key())
+    return 0
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    return host.strip("[]"), int(port)
+
 
 def _rank(text: str) -> int:
     if not text.isdecimal():
@@ -138,6 +168,7 @@ def _run(options: argparse.Namespace) -> int:
         )
         return 2
     folder = environment = None
+    secret = job_key.given_secret() if options.collect else ""
     try:
         folder = _folder(options.to)
         kept = options.record_inputs
@@ -162,8 +193,23 @@ def _run(options: argparse.Namespace) -> int:
     if folder is None or environment is None:
         return _status(job.wait())
     _allow_many_files()  # now, since the job keeps the limits that it had
-    status = _Recording(folder, options, job).follow()
+    collection = _collection(folder, options.collect, secret) if options.collect else None
+    try:
+        status = _Recording(folder, options, job, collection=collection).follow()
+    finally:
+        if collection is not None:
+            collection.close()
     return _status(status)
+
+
+def _collection(folder: Path, address: tuple[str, int], secret: str) -> Collection | None:
+    from .jobs.collector import collect  # only these jobs need ZeroMQ
+
+    try:
+        return collect(folder, address, secret, _say)
+    except SessionError as error:  # the job runs already
+        _say(f"{error}; this host reports on its own ranks")
+        return None
 
 
 def _other_job(folder: Path) -> str:
@@ -233,14 +279,17 @@ class _Recording:
         *,
         only: str = "",
         first: _Recording | None = None,
+        collection: Collection | None = None,
     ) -> None:
         self._folder, self._options, self._job = folder, options, job
         self._watch = JobWatch(folder, hang_after_s=options.hang_after, only=only)
         self._first = first or self
+        self._collection = collection
         self._others: dict[str, _Recording] = {}
         self._shown_s = time.monotonic()
         self._stopped_s: float | None = None
         self._stopped_alone: list[psutil.Process] = []  # if the command goes on with other jobs
+        self._stopped_once = False
         self._failed_s: float | None = None
         self._reports = 0
         self._kept: list[DisplayedReport] = []  # shown at the end, if hangs are not reported before
@@ -313,12 +362,22 @@ class _Recording:
         self._look()
         for name in self._watch.job.beside - set(self._others):
             self._others[name] = _Recording(
-                self._folder, self._options, self._job, only=name, first=self
+                self._folder,
+                self._options,
+                self._job,
+                only=name,
+                first=self,
+                collection=self._collection,
             )
         for other in self._others.values():
             other._look()
 
     def _look(self) -> None:
+        if self._collection is not None:
+            self._watch.job.reports = self._collection.reports_here
+            reason = self._collection.stop_reason
+            if reason and self._stopped_s is None and not self._stopped_once:
+                self._stop(reason)
         snapshot = self._watch.step(_TICK_S)
         if not self._watch.judged:
             self._failed_s = None  # its launcher has started the ranks again
@@ -359,9 +418,12 @@ class _Recording:
             self._failed_s = time.monotonic()
 
     def _stop(self, reason: str) -> None:
+        self._stopped_once = True
         others = [one for one in self._all if one is not self and not one._watch.job.ended]
         if not others:
             _say(f"the job is stopped, since {reason}")
+            if self._collection is not None:
+                self._collection.stop(reason)
             self._first._stopped_s = time.monotonic()
             self._job.terminate()
             return
@@ -396,6 +458,8 @@ class _Recording:
         """Let the first rank's host see the hang as it is, before ranks are ended here."""
         limit_s = time.monotonic() + _OTHERS_LIMIT_S
         while not any(self._folder.glob("report-*.json")) and time.monotonic() < limit_s:
+            if self._collection is not None and self._collection.stop_reason:
+                return
             time.sleep(_TICK_S)
             self._watch.share()  # the first rank's host asks for it
 
@@ -457,7 +521,10 @@ class _Recording:
             yield f"the command has ended, but these ranks still run: {numbers}"
         if not job.reports_here:
             ranks, first = words.ranks(r.rank for r in job.ranks if r.is_here), job.ranks[0]
-            yield f"{ranks} ran here; {first.started.host}, which ran rank {first.rank}, reports"
+            reports = f"{first.started.host}, which ran rank {first.rank}, reports"
+            if self._collection is not None:
+                reports = f"the host at {':'.join(map(str, self._options.collect))} reports"
+            yield f"{ranks} ran here; {reports}"
             return
         kept = self._options.record_inputs
         if kept is not None and self._first is self:

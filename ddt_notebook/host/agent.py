@@ -38,7 +38,6 @@ from ..wire.agent_messages import (
     EndAgent,
     EndTrials,
     FactsTold,
-    FileBytes,
     ListenForTrials,
     MemoryTold,
     ProcessesSeen,
@@ -51,7 +50,7 @@ from ..wire.agent_messages import (
     TrialListening,
     TryConnection,
 )
-from ..wire.file_copy import FileCopy, copies
+from ..wire.file_copy import FileCopy, copies, messages
 from ..wire.messages import (
     ChildEnded,
     Done,
@@ -459,26 +458,12 @@ class Agent:
                 return True
             rank.begun.add(file)
             self._changed_s = time.monotonic()
-            self._send_pieces(rank.key, file, copy.size if copy.whole else 0, pieces)
+            for message, data in messages(copy, rank.key, file, pieces):
+                self._files_unacknowledged += len(data)
+                self._link.send(message, payload=data)
             if copy.whole:
                 return True
         return False
-
-    def _send_pieces(
-        self, key: int, file: RankFile, size: int, pieces: list[tuple[int, bytes]]
-    ) -> None:
-        while True:
-            block, length = 0, 0
-            while block < len(pieces) and length < BLOCK_BYTES:
-                length += len(pieces[block][1])
-                block += 1
-            now, pieces = pieces[:block], pieces[block:]
-            places = tuple((at, len(data)) for at, data in now)
-            data = b"".join(data for _, data in now)
-            self._files_unacknowledged += len(data)
-            self._link.send(FileBytes(key=key, file=file, size=size, pieces=places), payload=data)
-            if not pieces:
-                return
 
     # -- processes -----------------------------------------------------------------------------
 

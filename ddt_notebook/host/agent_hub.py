@@ -7,7 +7,6 @@ as if its ranks were here.
 
 from __future__ import annotations
 
-import hmac
 import os
 import shutil
 import signal
@@ -23,11 +22,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 import zmq
-from zmq.utils import z85
-from zmq.utils.monitor import recv_monitor_message
 
 from ..model import FormatError
-from ..wire import branch_ring, ring
 from ..wire.agent_messages import (
     BLOCK_BYTES,
     STREAM_WINDOW,
@@ -51,7 +47,7 @@ from ..wire.agent_messages import (
 )
 from ..wire.branch_ring import BranchLog, BranchRingReader
 from ..wire.channel import channel_pair
-from ..wire.file_copy import write_pieces
+from ..wire.file_copy import write_changes
 from ..wire.messages import (
     ChildEnded,
     Envelope,
@@ -62,7 +58,7 @@ from ..wire.messages import (
     Started,
     StartStore,
 )
-from .agent_link import from_frames, send_pending, set_limits, to_frames
+from .agent_link import Listener, from_frames, send_pending, to_frames
 from .errors import SessionError
 from .join_key import JoinKey
 from .place import HostProcess, Place, StartedRank, StartedStore
@@ -70,9 +66,6 @@ from .place import HostProcess, Place, StartedRank, StartedStore
 _START_LIMIT_S, _ANSWER_LIMIT_S = 15.0, 0.5
 #: How often the clock of a host is asked for; the quickest answer counts.
 _CLOCK_ASKED = 5
-_ZAP = "inproc://zeromq.zap.01"
-_WHOLE_FILES = {"calls": ring.FILE_BYTES, "branches": branch_ring.FILE_BYTES}
-_LONGEST_TEXT = 1 << 40
 _LONGEST_NAME = 64
 _LONGEST_REASON = 300
 
@@ -140,27 +133,9 @@ class AgentHub:
         public, secret = zmq.curve_keypair()
         agents_public, agents_secret = zmq.curve_keypair()
         self.key = JoinKey(public, agents_secret)
-        self._agents_public = z85.decode(agents_public)
-        self._context = zmq.Context()
-        self._admission = self._context.socket(zmq.REP)
-        self._admission.bind(_ZAP)
-        self._router = self._context.socket(zmq.ROUTER)
-        self._router.curve_server = True
-        self._router.curve_secretkey = secret
-        self._router.setsockopt(zmq.ZAP_DOMAIN, b"ddt")
-        self._router.setsockopt(zmq.LINGER, 300)
-        set_limits(self._router)
-        self._events = self._router.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        try:
-            self._router.bind(f"tcp://{address}:{port}")
-        except zmq.ZMQError as error:
-            self._context.destroy(linger=0)
-            raise SessionError(
-                f"this machine cannot listen at {address}: {error}",
-                "give one of its own addresses, which the other hosts can reach",
-            ) from error
-        endpoint = self._router.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
-        self.port = int(endpoint.rpartition(":")[2])
+        self._listener = Listener(secret, agents_public)
+        self._router = self._listener.router
+        self.port = self._listener.bind(address, port)
         self.address = address
         self.agents: list[HostAgent] = []
         self.admitted: int | None = None  #: how many agents may join; None: no more
@@ -309,7 +284,8 @@ class AgentHub:
 
     def _serve(self) -> None:
         poller = zmq.Poller()
-        for waited in (self._router, self._admission, self._events):
+        listener = self._listener
+        for waited in (self._router, listener.admission, listener.events):
             poller.register(waited, zmq.POLLIN)
         poller.register(self._wake_read.fileno(), zmq.POLLIN)
         registered: dict[int, int] = {}
@@ -333,8 +309,7 @@ class AgentHub:
         finally:
             for agent in list(self.agents):
                 self._lose(agent, "has left the session")
-            self._router.disable_monitor()
-            self._context.destroy(linger=300)
+            self._listener.close()
 
     def _wanted(self) -> tuple[dict[int, int], dict[int, tuple[int, Connection]]]:
         """What to wait for on the connections of ranks, and which connection each is."""
@@ -355,11 +330,10 @@ class AgentHub:
                 self._wake_read.recv(1 << 12)
         while self._to_do:
             self._to_do.popleft()()
-        if self._admission in came:
-            self._admit()
-        if self._events in came:
-            while self._events.poll(0):
-                descriptor = recv_monitor_message(self._events)["value"]
+        if self._listener.admission in came:
+            self._listener.admit(anybody=self.admitted is not None)
+        if self._listener.events in came:
+            for descriptor in self._listener.disconnected():
                 for agent in list(self.agents):
                     if agent.descriptor == descriptor and not agent.lost:
                         self._lose(agent, "cannot be reached any more")
@@ -369,17 +343,6 @@ class AgentHub:
             except zmq.Again:
                 return
             self._receive(frames)
-
-    def _admit(self) -> None:
-        """Say whether who connects has the key of this session (ZeroMQ's RFC 27)."""
-        version, number, *_, mechanism, key = self._admission.recv_multipart()[:7]
-        welcome = (
-            self.admitted is not None
-            and mechanism == b"CURVE"
-            and hmac.compare_digest(key, self._agents_public)
-        )
-        status = (b"200", b"OK") if welcome else (b"400", b"refused")
-        self._admission.send_multipart([version, number, *status, b"", b""])
 
     def _receive(self, frames: list[zmq.Frame]) -> None:
         identity = frames[0].bytes
@@ -536,12 +499,7 @@ class AgentHub:
         descriptor = self._copies[at]
         if descriptor is None:
             return
-        limit = _WHOLE_FILES.get(changed.file, _LONGEST_TEXT)
-        if changed.file in _WHOLE_FILES and changed.size == limit:
-            with suppress(OSError):
-                if os.fstat(descriptor).st_size < limit:
-                    os.ftruncate(descriptor, limit)
-        write_pieces(descriptor, changed.pieces, data, limit)
+        write_changes(descriptor, changed, data)
 
     def _forget(self, key: int) -> None:
         for at in [at for at in self._streams if at[0] == key]:

@@ -1,13 +1,17 @@
-"""An agent's connection to the notebook."""
+"""Encrypted connections between hosts: that of an agent to the notebook, and what listens there."""
 
 from __future__ import annotations
 
+import errno
+import hmac
+import os
 import socket
 import time
 from collections import deque
 from collections.abc import Iterator
 
 import zmq
+from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
 from ..model import FormatError, codec
@@ -19,6 +23,7 @@ from .join_key import JoinKey
 #: The threads of ZeroMQ send and answer heartbeats, also while Python computes.
 HEARTBEAT_EVERY_MS, LOST_AFTER_MS = 500, 2000
 _HANDSHAKE_MS = 10_000
+_ADMISSION = "inproc://zeromq.zap.01"
 
 
 class AgentLink:
@@ -30,6 +35,8 @@ class AgentLink:
         Where the notebook listens.
     key
         The key of the session.
+    peer_name
+        What listens there, in messages.
 
     Raises
     ------
@@ -37,11 +44,12 @@ class AgentLink:
         If the notebook cannot be reached, is another one, or does not accept the key.
     """
 
-    def __init__(self, host: str, port: int, key: JoinKey) -> None:
+    def __init__(self, host: str, port: int, key: JoinKey, peer_name: str = "notebook") -> None:
+        self._peer_name = peer_name
         try:
             self.peer: tuple[str, int] = (socket.gethostbyname(host), port)
         except OSError as error:
-            raise SessionError(f"the notebook's host {host} is not known here: {error}") from error
+            raise SessionError(f"the host {host} is not known here: {error}") from error
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.curve_serverkey = key.notebook
@@ -57,7 +65,11 @@ class AgentLink:
         self._poller.register(self._events, zmq.POLLIN)
         self._registered: dict[int, int] = {}
         self._socket.connect(f"tcp://{self.peer[0]}:{port}")
-        self._await_handshake(host, port)
+        try:
+            self._await_handshake(host, port)
+        except SessionError:
+            self.close()
+            raise
 
     def _await_handshake(self, host: str, port: int) -> None:
         where = f"{host}:{port}"
@@ -72,13 +84,14 @@ class AgentLink:
                 break
             if event in (zmq.EVENT_CLOSED, zmq.EVENT_DISCONNECTED, zmq.EVENT_CONNECT_RETRIED):
                 raise SessionError(
-                    f"no notebook with this key answers at {where}",
-                    "the session has begun or has ended, or another program listens there",
+                    f"no {self._peer_name} with this key answers at {where}",
+                    "it does not wait for hosts yet or any more, or another program listens there",
                 )
         else:
             raise SessionError(f"nobody answers at {where}", "is a firewall in between?")
         raise SessionError(
-            f"the notebook at {where} does not accept this key", "a key is good for one start only"
+            f"the {self._peer_name} at {where} does not accept this key",
+            "a key is good for one start only",
         )
 
     def wait(
@@ -140,6 +153,70 @@ def set_limits(connection: zmq.Socket) -> None:
     connection.setsockopt(zmq.SNDHWM, 0)
     connection.setsockopt(zmq.RCVHWM, 0)
     connection.setsockopt(zmq.MAXMSGSIZE, 1 << 24)
+
+
+class Listener:
+    """The sockets of who listens; nobody without the key gets a message through.
+
+    Parameters
+    ----------
+    secret
+        The secret key of who listens, as CurveZMQ takes it.
+    theirs
+        The public key of those who may connect.
+    """
+
+    def __init__(self, secret: bytes, theirs: bytes) -> None:
+        self._theirs = z85.decode(theirs)
+        self.context = zmq.Context()
+        self.admission = self.context.socket(zmq.REP)
+        self.admission.bind(_ADMISSION)
+        self.router = self.context.socket(zmq.ROUTER)
+        self.router.curve_server = True
+        self.router.curve_secretkey = secret
+        self.router.setsockopt(zmq.ZAP_DOMAIN, b"ddt")
+        self.router.setsockopt(zmq.LINGER, 300)
+        set_limits(self.router)
+        self.events = self.router.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+
+    def bind(self, address: str, port: int) -> int:
+        """Listen there; returns the port.
+
+        Raises
+        ------
+        SessionError
+            If that is not possible.
+        """
+        try:
+            self.router.bind(f"tcp://{address}:{port}")
+        except zmq.ZMQError as error:
+            self.context.destroy(linger=0)
+            taken = error.errno == errno.EADDRINUSE
+            raise SessionError(
+                f"this machine cannot listen at {address}:{port}: {os.strerror(error.errno or 0)}",
+                "choose another port"
+                if taken
+                else "give one of its own addresses, which the other hosts can reach",
+            ) from error
+        endpoint = self.router.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
+        return int(endpoint.rpartition(":")[2])
+
+    def admit(self, *, anybody: bool) -> None:
+        """Say whether who connects may do so: who has the key, and if ``anybody`` may now."""
+        version, number, *_, mechanism, key = self.admission.recv_multipart()[:7]
+        welcome = anybody and mechanism == b"CURVE" and hmac.compare_digest(key, self._theirs)
+        status = (b"200", b"OK") if welcome else (b"400", b"refused")  # ZeroMQ's RFC 27
+        self.admission.send_multipart([version, number, *status, b"", b""])
+
+    def disconnected(self) -> Iterator[int]:
+        """The descriptors of the connections that have ended since the last call."""
+        while self.events.poll(0):
+            yield recv_monitor_message(self.events)["value"]
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.router.disable_monitor()
+        self.context.destroy(linger=300)
 
 
 def to_frames(message: Message, number: int, payload: bytes | None) -> list[bytes]:

@@ -74,6 +74,8 @@ class RecordedJob:
         self.folder = folder
         self.runs: list[RankRun] = []
         self.ranks: list[RecordedRank] = []  #: in the order of ``runs``
+        #: Whether this host reports if records are collected; None: if it has the first rank.
+        self.reports: bool | None = None
         self._watched = watched
         self._files = JobFolder(folder, watched=watched, only=only)
         self._next: dict[int, RecordedRank] | None = None  # a later launch, not looked at yet
@@ -222,7 +224,9 @@ class RecordedJob:
 
     @property
     def reports_here(self) -> bool:
-        """Whether this host has the first rank, so that its watcher reports on all hosts."""
+        """Whether the watcher here reports on all hosts: by default, that of the first rank."""
+        if self.reports is not None:
+            return self.reports
         return not self.ranks or self.ranks[0].is_here
 
     @property
@@ -331,7 +335,7 @@ class RecordedJob:
 
     @property
     def _several_hosts(self) -> bool:
-        return any(not rank.is_here for rank in self.ranks)
+        return self.reports is False or any(not rank.is_here for rank in self.ranks)
 
     @property
     def _watched_here(self) -> list[RankRun]:

@@ -13,12 +13,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from . import branch_ring, ring
+from .agent_messages import BLOCK_BYTES, FileBytes, RankFile
 
 #: A text that grows faster than it is sent is skipped, up to this many bytes before its end.
 _BACKLOG_BYTES, _KEPT_BYTES = 1 << 22, 1 << 18
 _PAGE = 4096
 _NO_PAGE = hash(bytes(_PAGE))
 _ATTEMPTS = 20
+_WHOLE_FILES = {"calls": ring.FILE_BYTES, "branches": branch_ring.FILE_BYTES}
+_LONGEST_TEXT = 1 << 40
 
 #: Where a piece begins, and its content.
 Piece = tuple[int, bytes]
@@ -207,6 +210,16 @@ def copies(files: Path) -> dict[str, FileCopy]:
     }
 
 
+def write_changes(descriptor: int, changed: FileBytes, data: bytes) -> None:
+    """Write what one of the `messages` holds into the open copy."""
+    limit = _WHOLE_FILES.get(changed.file, _LONGEST_TEXT)
+    if changed.file in _WHOLE_FILES and changed.size == limit:
+        with suppress(OSError):
+            if os.fstat(descriptor).st_size < limit:
+                os.ftruncate(descriptor, limit)
+    write_pieces(descriptor, changed.pieces, data, limit)
+
+
 def write_pieces(
     descriptor: int, pieces: tuple[tuple[int, int], ...], data: bytes, limit: int
 ) -> None:
@@ -230,3 +243,19 @@ def write_pieces(
         if 0 <= at <= limit - len(part) and length >= 0:
             with suppress(OSError, struct.error):
                 os.pwrite(descriptor, part, at)
+
+
+def messages(
+    copy: FileCopy, key: int, file: RankFile, pieces: list[Piece]
+) -> Iterator[tuple[FileBytes, bytes]]:
+    """The messages, with their payloads, that bring these changes to the copy."""
+    size = copy.size if copy.whole else 0
+    while pieces:
+        block, length = 0, 0
+        while block < len(pieces) and length < BLOCK_BYTES:
+            length += len(pieces[block][1])
+            block += 1
+        now, pieces = pieces[:block], pieces[block:]
+        places = tuple((at, len(data)) for at, data in now)
+        data = b"".join(data for _, data in now)
+        yield FileBytes(key=key, file=file, size=size, pieces=places), data

@@ -1,4 +1,4 @@
-"""A job on two hosts that have a network of their own and a folder that they share."""
+"""A job on two hosts with a network of their own, which may share a folder."""
 
 from __future__ import annotations
 
@@ -69,21 +69,30 @@ def _remove(names: list[str]) -> None:
 
 
 @needs_hosts
-def test_a_hang_across_a_network_is_reported_once(tmp_path: Path, network: list[str]) -> None:
-    """Each host has its own name, network and clock; torchrun starts a rank on each."""
-    folder = tmp_path / "job"
+@pytest.mark.parametrize("collected", [False, True], ids=["shared folder", "collected"])
+def test_a_hang_across_a_network_is_reported_once(
+    tmp_path: Path, network: list[str], collected: bool
+) -> None:
+    """Each host has its own name, network and clock, and starts a rank.
+
+    If records are collected, the first rank is on the host that does not collect them.
+    """
+    folders = [tmp_path / f"job{number * collected}" for number in range(2)]
+    folder = folders[0]
+    to_one = ["--collect", f"{ADDRESSES[0]}:29499"] if collected else []
+    ranks = (1, 0) if collected else (0, 1)
     body = "for _ in range(5):\n    dist.all_reduce(torch.ones(1))\n"
     file = script(tmp_path, f"{body}{textwrap.dedent(HANG)}dist.barrier()")
     hosts = []
     for number, name in enumerate(network):
-        launch = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"]
-        launch += ["--node-rank", str(number), "--nproc-per-node", "1"]
-        launch += ["--master-addr", ADDRESSES[0], "--master-port", "29500", str(file)]
-        ours = [sys.executable, "-c", _MAIN, "run", "--to", str(folder), "--on-hang", "stop", "--"]
-        named = f"hostname node{number}; exec {shlex.join([*ours, *launch])}"
+        ours = [sys.executable, "-c", _MAIN, "run", "--to", str(folders[number]), *to_one]
+        ours += ["--on-hang", "stop", "--", sys.executable, str(file)]
+        named = f"hostname node{ranks[number]}; exec {shlex.join(ours)}"
         clock = ["unshare", "--uts", "--time", "--monotonic", str(number * CLOCKS_APART_S)]
         command = ["ip", "netns", "exec", name, *clock, "--fork", "sh", "-c", named]
-        hosts.append(Job.of(folder, command, GLOO_SOCKET_IFNAME="cable"))
+        launch = {"RANK": str(ranks[number]), "WORLD_SIZE": "2", "MASTER_PORT": "29500"}
+        launch |= {"MASTER_ADDR": ADDRESSES[ranks[0]], "GLOO_SOCKET_IFNAME": "cable"}
+        hosts.append(Job.of(folders[number], command, **launch, DDT_JOB_KEY="k" * 40))
     (_, _, first), (_, _, second) = [host.end() for host in hosts]
     assert len(list(folder.glob("report-*.ddt.json"))) == 1
     assert ("hang D.2.1" in first, "hang D.2.1" in second) == (True, False)

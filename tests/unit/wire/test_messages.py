@@ -14,7 +14,7 @@ from ddt_notebook.model.parity import RankParity
 from ddt_notebook.model.replay import InputCall
 from ddt_notebook.model.timeline import RankTimeline
 from ddt_notebook.model.torch_features import MissingFeature
-from ddt_notebook.wire import agent_messages, job_files, messages, rank_inputs
+from ddt_notebook.wire import agent_messages, collector_messages, job_files, messages, rank_inputs
 from ddt_notebook.wire.messages import Envelope, Message, decode, encode
 from ddt_notebook.wire.records import FlightEntry
 
@@ -98,6 +98,11 @@ EVERY: list[Message] = [
         arguments=("--lr", "1"),
         socket="/tmp/s",
     ),
+    collector_messages.HostHello(host="node1"),
+    collector_messages.HostWelcome(host="node0"),
+    collector_messages.JobFile(name="node1-7.rank"),
+    collector_messages.StopJob(reason="it hangs"),
+    collector_messages.CollectionEnds(),
     job_files.RankGone(exit_status=-9, ended_s=12.5),
     job_files.Question(name="a1"),
     job_files.RankAnswers(
