@@ -98,13 +98,15 @@ test-tensorflow:
 	$(TENSORFLOW_VENV)/bin/python -m pytest tests/tensorflow tests/multiprocess/test_cards.py -k tensorflow
 
 # Hosts are network namespaces: needs root. Debian's packages are installed where they are missing.
-HOST_PACKAGES := iproute2 nftables faketime openssh-server openssh-client
+HOST_PACKAGES := iproute2 nftables faketime openssh-server openssh-client slurm-wlm
 test-hosts: $(VENV)/.installed
 	@test "$$(id -u)" = 0 || echo "not root: what needs network namespaces is skipped"
-	@(for tool in ip nft faketime /usr/sbin/sshd; do command -v $$tool >/dev/null || exit 1; done) \
+	@(for tool in ip nft faketime /usr/sbin/sshd srun; do command -v $$tool >/dev/null || exit 1; done) \
 	|| test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null \
 	|| { apt-get update -q && apt-get install -yq --no-install-recommends $(HOST_PACKAGES); }
-	DDT_TEST_HOSTS=1 $(BIN)/python -m pytest -rs tests/multiprocess/test_joined_hosts.py tests/multiprocess/test_host_cards.py
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[ray]'
+	DDT_TEST_HOSTS=1 $(BIN)/python -m pytest -rs tests/multiprocess/test_joined_hosts.py tests/multiprocess/test_host_cards.py \
+		tests/multiprocess/test_slurm.py tests/multiprocess/test_ray.py
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

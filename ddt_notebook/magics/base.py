@@ -112,6 +112,8 @@ class RunningMagics(Magics):
             return self._reached_by_ssh(given)
         if "slurm" in given:
             return self._in_allocation(given)
+        if "ray" in given:
+            return self._on_ray(given)
         return ranks, None
 
     def _joined(self, ranks: int, given: Mapping[str, Any]) -> Place:
@@ -154,13 +156,37 @@ class RunningMagics(Magics):
             return ranks, start_with(engine, wanted, limit_s=given.get("wait", LIMIT_S), say=say)
 
     def _in_allocation(self, given: Mapping[str, Any]) -> tuple[int, Place]:
-        from ..host.engines.slurm import Slurm
+        from ..host.engines.slurm import Allocation, Slurm
         from ..host.joining import LIMIT_S, start_with
 
+        limit_s = given.get("wait", LIMIT_S)
         with one_line("ddt_start"), live_line(self._shell, "starting agents by srun …") as say:
-            engine = Slurm(given.get("world_size"), given["slurm"])
+            allocation = None
+            if "salloc" in given:
+                allocation = Allocation(given["salloc"], limit_s=limit_s, say=say)
+            try:
+                engine = Slurm(given.get("world_size"), given["slurm"], allocation)
+            except BaseException:
+                if allocation is not None:
+                    allocation.release()
+                raise
             ranks = sum(host.ranks for host in engine.hosts)
-            limit_s = given.get("wait", LIMIT_S)
+            return ranks, start_with(engine, engine.hosts, limit_s=limit_s, say=say)
+
+    def _on_ray(self, given: Mapping[str, Any]) -> tuple[int, Place]:
+        from ..host.engines.ray_cluster import RayCluster
+        from ..host.joining import LIMIT_S, start_with
+
+        limit_s = given.get("wait", LIMIT_S)
+        with one_line("ddt_start"), live_line(self._shell, "entering the Ray cluster …") as say:
+            engine = RayCluster(
+                given.get("world_size"),
+                given.get("nnodes"),
+                given["ray"],
+                limit_s=limit_s,
+                say=say,
+            )
+            ranks = sum(host.ranks for host in engine.hosts)
             return ranks, start_with(engine, engine.hosts, limit_s=limit_s, say=say)
 
     def _say(self, line: str) -> None:

@@ -54,8 +54,10 @@ class DDTMagics(RunningMagics):
         opt.JOIN,
         opt.HOSTS,
         opt.SLURM,
+        opt.RAY,
         opt.NODES,
         opt.WAIT,
+        opt.SALLOC,
     )
     def ddt_start(self, args: argparse.Namespace, cell: str | None = None) -> Displayable:
         """Start a session: N processes that run cells together."""
@@ -71,11 +73,15 @@ class DDTMagics(RunningMagics):
                     f"ddt_start: {args.number} or {args.world_size} ranks? give one number"
                 )
             args.world_size = args.number
-        if args.join is None and args.nnodes:
-            raise UsageError("ddt_start: --nnodes is for hosts that --join")
-        ways = [way for way in ("join", "hosts", "slurm") if getattr(args, way) is not None]
+        if args.join is None and args.ray is None and args.nnodes:
+            raise UsageError("ddt_start: --nnodes is for hosts that --join, or for --ray")
+        if args.salloc is not None and args.slurm is None:
+            args.slurm = ""
+        ways = [way for way in ("join", "hosts", "slurm", "ray") if getattr(args, way) is not None]
         if not ways and args.wait:
-            raise UsageError("ddt_start: --wait is for hosts: give --join, --hosts or --slurm")
+            raise UsageError(
+                "ddt_start: --wait is for hosts: give --join, --hosts, --slurm, --salloc or --ray"
+            )
         if len(ways) > 1:
             raise UsageError(
                 f"ddt_start: --{ways[0]} and --{ways[1]} are two ways to start ranks on hosts: "

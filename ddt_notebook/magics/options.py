@@ -25,6 +25,8 @@ Magic = Callable[..., Any]
 _REQUIRED = "the following arguments are required: "
 _RANKS = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
 _NEGATIVE = re.compile(r"-\d")
+#: Options that take all that follows.
+_REST = ("--script", "--salloc")
 
 
 def rank_list(text: str) -> tuple[int, ...]:
@@ -168,11 +170,27 @@ SLURM = Option(
     help="run the ranks on the nodes of the Slurm allocation in which this notebook runs; they "
     "reach it at this address (default: its address in their network)",
 )
+SALLOC = Option(
+    "--salloc",
+    nargs=argparse.REMAINDER,
+    metavar="OPTIONS",
+    help="ask Slurm for an allocation and run the ranks on its nodes; all that follows are options "
+    "of salloc: --nodes=2 --ntasks-per-node=4",
+)
+RAY = Option(
+    "--ray",
+    nargs="?",
+    const="",
+    metavar="ADDRESS",
+    help="run the ranks on the nodes of the Ray cluster to which this machine belongs; they reach "
+    "the notebook at this address (default: its address in the cluster)",
+)
 NODES = Option(
     "--nnodes",
     type=whole_number,
     metavar="N",
-    help="number of hosts that join, which share the ranks evenly (default: one for each rank)",
+    help="number of hosts that share the ranks evenly (default: with --join one for each rank, "
+    "with --ray all)",
 )
 WAIT = Option(
     "--wait",
@@ -304,8 +322,8 @@ class _Parser(MagicArgumentParser):
             raise UsageError(f"{self.prog}: a quotation mark is not closed") from error
         comment = next((i for i, word in enumerate(words) if word.startswith("#")), len(words))
         words = words[:comment]
-        # what follows belongs to the script
-        own = words.index("--script") if "--script" in words else len(words)
+        # what follows belongs to the script, or to another program
+        own = min((words.index(flag) for flag in _REST if flag in words), default=len(words))
         if {"-h", "--help"}.intersection(words[:own]):
             print(self.help_text())
             return None

@@ -11,7 +11,10 @@ from .conftest import Notebook
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("--nnodes 2", "--nnodes is for hosts that --join"),
+        ("--nnodes 2", "--nnodes is for hosts that --join, or for --ray"),
+        ("--ray --slurm", "give one"),
+        ("--ray --salloc --nodes=2", "give one"),
+        ("--salloc --nodes=2", "salloc (cannot be started|gave no allocation)"),
         ("--wait 2", "--wait is for hosts"),
         ("--join --hosts a:2", "give one"),
         ("--join --slurm", "give one"),
@@ -32,7 +35,7 @@ def test_what_cannot_be_is_refused(notebook: Notebook, line: str, message: str) 
 def test_slurm_needs_an_allocation(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SLURM_JOB_NODELIST", "SLURM_NODELIST"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(UsageError, match=r"in an allocation of Slurm: .* salloc") as refused:
+    with pytest.raises(UsageError, match=r"in an allocation of Slurm: .* --salloc") as refused:
         notebook.run("%ddt_start --slurm")
     assert "\n" not in str(refused.value)
 

@@ -1,19 +1,24 @@
-"""Starts agents by ``srun``, one on each node of the allocation in which the notebook runs."""
+"""Starts agents by ``srun``, one on each node of an allocation of Slurm.
+
+The notebook runs in the allocation, or ``salloc`` asks for one.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import select
 import socket
 import subprocess
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from typing import IO
 
 from ..agent_hub import AgentHub, HostAgent
 from ..errors import SessionError
 from ..join_key import VARIABLE
-from ..joining import HostWanted, own_address
+from ..joining import LIMIT_S, HostWanted, Say, own_address
 from .remote_agent import agent_command, end, printed_lines
 
 _ANSWER_LIMIT_S = 30.0
@@ -25,11 +30,97 @@ _OF_TASKS = (
     *("SLURM_MEM_PER_CPU", "SLURM_MEM_PER_GPU", "SLURM_MEM_PER_NODE"),
 )
 _REPEATED = re.compile(r"(\d+)(?:\(x(\d+)\))?")
+#: Prints the variables of an allocation, and keeps it until the notebook closes the pipe or ends.
+_KEEP = r"env -0; printf '\0'; exec cat >/dev/null"
+_LOOK_EVERY_S = 0.5
 _ENDED = re.compile(r"srun: error: (?P<host>\S+): tasks? [\d,-]+: (?P<how>.+)")
 
 
+class Allocation:
+    """An allocation that ``salloc`` gives for a session.
+
+    Parameters
+    ----------
+    options
+        The options of ``salloc``.
+    limit_s
+        How long to wait for it, in seconds.
+    say
+        Receives what ``salloc`` prints while it waits.
+
+    Attributes
+    ----------
+    environment
+        The variables that Slurm sets in it.
+
+    Raises
+    ------
+    SessionError
+        If there is no salloc, it refuses, or it does not give an allocation in time.
+    """
+
+    def __init__(
+        self,
+        options: Sequence[str],
+        *,
+        limit_s: float = LIMIT_S,
+        say: Say = lambda text: None,
+    ) -> None:
+        self.environment: dict[str, str] = {}
+        self._said = tempfile.TemporaryFile("w+", prefix="ddt-salloc-")  # noqa: SIM115
+        try:
+            self._process = subprocess.Popen(
+                ["salloc", *options, "sh", "-c", _KEEP],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._said,
+                text=True,
+                start_new_session=True,  # Jupyter signals its whole process group
+            )
+        except OSError as error:
+            self._said.close()
+            raise SessionError(f"salloc cannot be started: {error}") from error
+        try:
+            self.environment = self._variables(limit_s, say)
+        except BaseException:
+            self.release()
+            raise
+
+    def _variables(self, limit_s: float, say: Say) -> dict[str, str]:
+        """Wait for the allocation, and read its variables."""
+        until_s = time.monotonic() + limit_s
+        output = self._process.stdout
+        assert output is not None
+        got = b""
+        while not got.endswith(b"\0\0"):
+            if select.select([output], [], [], _LOOK_EVERY_S)[0]:
+                part = os.read(output.fileno(), 1 << 16)
+                if not part:
+                    raise SessionError(f"salloc gave no allocation: {self._last()}")
+                got += part
+            else:
+                say(f"waiting for Slurm: {self._last()}")
+            if time.monotonic() > until_s:
+                raise SessionError(f"no allocation came within {limit_s:.0f} s: {self._last()}")
+        pairs = (one.partition("=") for one in got.decode(errors="replace").split("\0"))
+        return {name: value for name, _, value in pairs if name.startswith("SLURM")}
+
+    def _last(self) -> str:
+        """The last line that salloc printed."""
+        return [f"exit code {self._process.poll()}", *printed_lines(self._said)][-1]
+
+    def release(self) -> None:
+        """Give it back, or stop waiting for it."""
+        if not self.environment:  # salloc itself waits, and reads nothing
+            self._process.terminate()
+        end(self._process)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._said.close()
+
+
 class Slurm:
-    """The nodes of this allocation.
+    """The nodes of an allocation.
 
     Parameters
     ----------
@@ -38,6 +129,9 @@ class Slurm:
         its tasks, else one for each GPU, else one for each task's share of the CPUs.
     address
         Where the notebook listens; empty for its address in the network of the nodes.
+    allocation
+        The allocation, which is released when the session stops; None for that in which the
+        notebook runs.
 
     Attributes
     ----------
@@ -50,16 +144,20 @@ class Slurm:
         If this is no allocation, or the ranks do not divide among its nodes.
     """
 
-    def __init__(self, ranks: int | None = None, address: str = "") -> None:
-        nodes = os.environ.get("SLURM_JOB_NODELIST") or os.environ.get("SLURM_NODELIST")
-        self._job = os.environ.get("SLURM_JOB_ID") or os.environ.get("SLURM_JOBID")
+    def __init__(
+        self, ranks: int | None = None, address: str = "", allocation: Allocation | None = None
+    ) -> None:
+        self._allocation = allocation
+        self._variables = os.environ | (allocation.environment if allocation is not None else {})
+        nodes = self._variables.get("SLURM_JOB_NODELIST") or self._variables.get("SLURM_NODELIST")
+        self._job = self._variables.get("SLURM_JOB_ID") or self._variables.get("SLURM_JOBID")
         if not nodes or not self._job:
             raise SessionError(
                 "this notebook does not run in an allocation of Slurm",
-                "start it in one: salloc --nodes=2 --ntasks-per-node=4 jupyter lab",
+                "ask for one: %ddt_start --salloc --nodes=2 --ntasks-per-node=4",
             )
         names = _hostnames(nodes)
-        counts = ranks_of_nodes(os.environ, len(names), ranks)
+        counts = ranks_of_nodes(self._variables, len(names), ranks)
         self.hosts = [HostWanted(name, each) for name, each in zip(names, counts, strict=True)]
         self.address = address or _address_towards(names)
         self._started: tuple[subprocess.Popen[str], IO[str]] | None = None
@@ -81,7 +179,7 @@ class Slurm:
             *("--kill-on-bad-exit=0", "--wait=0", "--export=ALL"),
         ]
         shell = agent_command(f"{hub.address}:{hub.port}", '"$SLURMD_NODENAME"')
-        own = {name: value for name, value in os.environ.items() if name not in _OF_TASKS}
+        own = {name: value for name, value in self._variables.items() if name not in _OF_TASKS}
         said = tempfile.TemporaryFile("w+", prefix="ddt-srun-")  # noqa: SIM115
         try:
             process = subprocess.Popen(
@@ -126,6 +224,9 @@ class Slurm:
             end(process)
             said.close()
             self._started = None
+        if self._allocation is not None:
+            self._allocation.release()
+            self._allocation = None
 
 
 def ranks_of_nodes(
