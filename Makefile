@@ -106,7 +106,7 @@ test-hosts: $(VENV)/.installed
 	|| { apt-get update -q && apt-get install -yq --no-install-recommends $(HOST_PACKAGES); }
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[ray]'
 	DDT_TEST_HOSTS=1 $(BIN)/python -m pytest -rs tests/multiprocess/test_joined_hosts.py tests/multiprocess/test_host_cards.py \
-		tests/multiprocess/test_slurm.py tests/multiprocess/test_ray.py
+		tests/multiprocess/test_faults_over_hosts.py tests/multiprocess/test_slurm.py tests/multiprocess/test_ray.py
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
