@@ -19,6 +19,7 @@ from .matched_calls import Matching, Mismatch, match
 from .matched_messages import MessageMismatch
 from .partings import Partings
 from .rendezvous import Discord, discord
+from .thread_clash import ThreadClash, thread_clash
 
 #: The signals by which a mismatch ends a process: gloo aborts or overruns a buffer.
 _ABORTS = frozenset({6, 7, 11})
@@ -68,6 +69,11 @@ class Context:
     @cached_property
     def matching(self) -> Matching:
         return match(self.snapshot)
+
+    @cached_property
+    def thread_clash(self) -> ThreadClash | None:
+        """The collective of a thread that kept the ranks from meeting; None if there is none."""
+        return thread_clash(self.snapshot, self.matching)
 
     @cached_property
     def discord(self) -> Discord | None:

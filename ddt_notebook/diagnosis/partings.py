@@ -777,7 +777,7 @@ def _times(outcome: BranchOutcome | None) -> int:
 
 
 def _way(decision: Decision, outcome: BranchOutcome | None, branches: RankBranches) -> str:
-    """The path of a rank, as a key of `wording.WAYS`."""
+    """The path of a rank, as a key of `parting_wording.WAYS`."""
     if outcome is None:
         return "not-raised" if _catches(decision) else "not-there"
     taken = decision.is_taken(outcome)

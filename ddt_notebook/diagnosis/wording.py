@@ -42,7 +42,7 @@ from ddt_notebook.model.finding import Scope, Values
 from ddt_notebook.model.operations import PASSES
 from ddt_notebook.model.torch_features import MissingFeature
 
-from . import training_wording
+from . import parting_wording, training_wording
 from .training_wording import label_of
 
 Title = str | Callable[[Finding], str]
@@ -100,13 +100,9 @@ def checked(scope: Scope) -> str:
     return text
 
 
-#: Kinds of facts that show the reason as it was observed.
-_SEEN_REASONS = frozenset({"parted", "messages-left-out"})
-
-
 def is_reason(fact: Fact) -> bool:
     """Whether a fact is the reason: read from the source, or observed where ranks parted."""
-    return fact.kind in REASONS or fact.kind in _SEEN_REASONS
+    return fact.kind in REASONS or fact.kind in parting_wording.FACTS
 
 
 # -- templates ---------------------------------------------------------------------------------
@@ -446,6 +442,13 @@ TITLES: dict[str, Title] = {
     "stands-elsewhere": _stands_elsewhere,
     "stand-in-different-calls": _stand_in_different_calls,
     "never-received": _message_awaited,
+    "thread-without-partners": (
+        "a thread of {ranks} ({thread}) entered {op}, and no thread of {others:ranks} did{wait}"
+    ),
+    "thread-shares-group": (
+        "a thread of {ranks} ({thread}) entered {op} on the group in which the main threads enter "
+        "theirs, so other collectives met{wait}"
+    ),
     "never-sent": _message_awaited,
     "wait-cycle": _wait_cycle,
     "new-group-skipped": _new_group_skipped,
@@ -718,43 +721,10 @@ def _state(text: str, in_cell: str = "") -> Sentence:
     return last_state
 
 
-def _parted(fact: Fact) -> str:
-    """Return ``train.py line 9: if loss < best:  rank 1 no (loss 0.31, best 0.3) · rank 0 yes``."""
-    shown = list(fact.values["sides"])
-    text = f"the ranks parted at {at(fact.place)}  {_ways(shown)}"
-    if "decided" in fact.values:
-        line, code, sides = fact.values["decided"]
-        shown += sides
-        text += f"; within it at {line}: {code}  {_ways(sides)}"
-    if any(values for _, _, values in shown):
-        text += "; values are from each rank's last change of direction there, or from the end"
-    return text
-
-
-def _ways(sides: Iterable[tuple[str, tuple[int, ...], tuple[tuple[str, str], ...]]]) -> str:
-    """Return ``rank 1 no (loss 0.31, best 0.3) · ranks 0 and 2 yes``."""
-    texts = []
-    for way, ranks, values in sides:
-        known = ", ".join(f"{name} {value}" for name, value in values)
-        texts.append(
-            f"{ranks_text(ranks)} {_WAYS.get(way, way)}" + (f" ({known})" if known else "")
-        )
-    return " · ".join(texts)
-
-
-def _messages_left_out(fact: Fact) -> str:
-    """Return ``rank 0 made 3 of the 4 recv calls that rank 1 needs, and 2 for other ranks …``."""
-    text = "since their last common collective, {ranks} made {answered} of the {asked} {op} calls"
-    others = ", and {others} for other ranks" if fact.values["others"] else ""
-    return rendered(text + " that rank {partner} needs" + others + ": {place}", fact)
-
-
-#: Which way a rank went, if "yes" and "no" do not say it.
-_WAYS = {"not-raised": "caught nothing", "not-there": "did not reach it"}
-
 #: Kind of a fact -> its sentence.
 FACTS: dict[str, Sentence] = {
     **training_wording.FACTS,
+    **parting_wording.FACTS,
     "note": "{note}",
     "not-seen": lambda fact: str(MissingFeature(**fact.values)),
     # where ranks wait
@@ -765,7 +735,6 @@ FACTS: dict[str, Sentence] = {
     ),
     "open-on-device": "{label} is not complete on the device of {ranks}; it was issued{at}",
     "waits-for": _blocked_in,
-    "messages-left-out": _messages_left_out,
     "each-waits": "each waits for another, so none can go on",
     "waits-in-turn": lambda f: rendered(
         "{ranks} {waits|wait} in turn for rank {for_rank}"
@@ -821,7 +790,6 @@ FACTS: dict[str, Sentence] = {
         + "; the study counts a hang before the first training step as {symptom}",
         f,
     ),
-    "parted": _parted,
     "came-without-it": "{ranks} reached {place} without it",
     # a process that ended, an exception
     "process-ended": "the process of {ranks} ended with {ending}",

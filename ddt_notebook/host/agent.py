@@ -75,7 +75,7 @@ _LOOK_EVERY_S, _IDLE_LOOK_EVERY_S = 0.03, 0.25
 _IDLE_AFTER_S = 1.0
 _SEEN_EVERY_S = 0.25
 #: Files that are copied without being asked for; the others only by `AskFile`.
-_FOLLOWED: tuple[RankFile, ...] = ("calls", "err", "out", "crash")
+_FOLLOWED: tuple[RankFile, ...] = ("calls", "err", "out", "crash", "threads")
 _CONNECTIONS: tuple[Connection, ...] = ("commands", "questions")
 #: A notebook answers the first message at once, unless it cannot read it.
 _WELCOME_LIMIT_S = 30.0

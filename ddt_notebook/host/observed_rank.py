@@ -10,7 +10,9 @@ from pathlib import Path
 
 from ..model import Observation
 from ..model.clock import Clock
+from ..model.threads import ThreadCall
 from ..model.torch_features import MissingFeature
+from ..wire import thread_file
 from ..wire.branch_ring import BranchRingReader
 from ..wire.channel import Channel, Closed
 from ..wire.messages import (
@@ -179,6 +181,10 @@ class ObservedRank:
         with suppress(OSError):
             return self._file("crash").read_text("utf-8", "replace")[-most:]
         return ""
+
+    def thread_calls(self) -> tuple[ThreadCall, ...]:
+        """The collectives that threads beside the main one entered."""
+        return thread_file.read(self._file("threads"))
 
     def abort_text(self) -> str:
         """What the C++ runtime printed about an uncaught exception before it aborted."""

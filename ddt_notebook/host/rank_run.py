@@ -350,7 +350,10 @@ def _report(run: RankRun, members: dict[str, tuple[int, ...]], *, whole: bool) -
     recorder = run.handle.recorder
     if recorder is None:
         return brief(run)
-    return _report_with(run, recorder.calls(members, None if whole else _LATEST_CALLS))
+    if not whole:
+        return _report_with(run, recorder.calls(members, _LATEST_CALLS))
+    report = _report_with(run, recorder.calls(members))
+    return replace(report, thread_calls=run.handle.thread_calls())
 
 
 def _report_with(run: RankRun, known: CallList) -> RankReport:

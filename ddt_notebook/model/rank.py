@@ -8,6 +8,7 @@ from typing import Literal
 
 from .collective import Call
 from .position import Position
+from .threads import ThreadCall
 
 __all__ = ["Activity", "Position", "RankError", "RankReport", "RankState", "WaitsFor"]
 
@@ -173,6 +174,9 @@ class RankReport:
     joined
         The ``init_process_group`` before these calls, if an earlier cell made it or it was
         dropped. It shows the number of the rank in the group.
+    thread_calls
+        The calls of this run that threads other than the main one made. They may be among
+        ``calls``, too, as the Flight Recorder shows them.
     memory_bytes
         Resident set size when last measured.
     killed
@@ -201,6 +205,7 @@ class RankReport:
     calls: tuple[Call, ...] = ()
     calls_dropped: int = 0
     joined: Call | None = None
+    thread_calls: tuple[ThreadCall, ...] = ()
     memory_bytes: int | None = None
     killed: bool = False
     garbled: bool = False

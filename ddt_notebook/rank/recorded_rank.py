@@ -56,6 +56,7 @@ from .probes import (
     schedules,
     shown,
     summed_activations,
+    threads,
     training,
 )
 from .probes.calls import CallLog
@@ -179,7 +180,9 @@ class RecordedRank:
         self._server = self._listen()
         for probe in (loaders, training, checkpoints, schedules, shown, replicated, polled_files):
             probe.install()
+        threads.RECORD.attach(self._path("threads"))
         ended_threads.install()
+        threads.install()
         leave_recorder_uncompiled()
         self._begin_run()
         self._note_end()
@@ -217,7 +220,9 @@ class RecordedRank:
     def _begin_run(self) -> None:
         for probe in (loaders, training, checkpoints, evaluations, accumulated, shown):
             probe.RECORD.begin_run()
-        for probe in (performance, replicated, summed_activations, polled_files, ended_threads):
+        for probe in (performance, replicated, summed_activations, polled_files):
+            probe.RECORD.begin_run()
+        for probe in (ended_threads, threads):
             probe.RECORD.begin_run()
         self._branches.begin_run()
         if ALWAYS_ON or os.environ.get(job_files.BRANCHES) == "1":
@@ -234,6 +239,7 @@ class RecordedRank:
     def leave(self) -> None:
         """Stop recording, in a child of this process."""
         self._log.detach()
+        threads.RECORD.detach()
         self._log.failure_hook = None
         self._log.branches = training.RECORD.branches = None
         self._events.stop()

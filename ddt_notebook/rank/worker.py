@@ -69,6 +69,7 @@ from .probes import (
     shown,
     simulated,
     summed_activations,
+    threads,
     training,
 )
 from .probes.flight import FlightReader, torch_version
@@ -93,6 +94,7 @@ _RECORDING: tuple[Any, ...] = (
     shown,
     polled_files,
     ended_threads,
+    threads,
     summed_activations,
     replicated,
 )
@@ -149,7 +151,9 @@ class Rank:
             self._group.calls.attach(RingWriter(self._directory / f"rank{rank}.calls"))
             for probe in (loaders, training, checkpoints, schedules, shown, polled_files):
                 probe.install()
+            threads.RECORD.attach(self._directory / f"rank{rank}.threads")
             ended_threads.install()
+            threads.install()
             replicated.install()
         self._shell = RankShell.instance()
         self._shell.display_pub.send = self._send_display
@@ -435,6 +439,7 @@ class Rank:
         # a DataLoader worker must not keep the connections open after this rank has died
         self._running = False
         self._group.calls.detach()
+        threads.RECORD.detach()
         self._branch_events.stop()
         with contextlib.suppress(OSError):
             self._commands.close()

@@ -130,7 +130,10 @@ def _who(
 
 
 def _gone_on(report: RankReport, place: Position | None) -> str:
-    """What a blocked rank did at a line that it has left; else empty."""
+    """What a blocked rank did at a line that its main thread is not at; else empty."""
+    for one in report.thread_calls:
+        if place is not None and one.where is not None and place.is_same_line(one.where):
+            return f"entered {one.op} in a thread"
     waits_in, stands = report.blocked_call, report.position
     if report.state != "blocked" or waits_in is None or waits_in.where is None or place is None:
         return ""

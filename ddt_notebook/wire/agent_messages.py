@@ -14,7 +14,7 @@ from .messages import Message
 #: The connections of a rank: to its main thread, and to its monitor.
 Connection = Literal["commands", "questions"]
 #: The files of a rank that are copied to the notebook, by the ends of their names.
-RankFile = Literal["out", "err", "crash", "calls", "branches"]
+RankFile = Literal["out", "err", "crash", "threads", "calls", "branches"]
 
 #: How many bytes of one connection may be on their way; more only after `Credit`.
 STREAM_WINDOW = 1 << 22

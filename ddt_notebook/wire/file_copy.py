@@ -23,6 +23,9 @@ _ATTEMPTS = 20
 _WHOLE_FILES = {"calls": ring.FILE_BYTES, "branches": branch_ring.FILE_BYTES}
 _LONGEST_TEXT = 1 << 40
 
+#: The files that only grow.
+_TEXTS = ("out", "err", "crash", "threads")
+
 #: Where a piece begins, and its content.
 Piece = tuple[int, bytes]
 
@@ -203,7 +206,7 @@ def copies(files: Path) -> dict[str, FileCopy]:
     def path(ending: str) -> Path:
         return files.with_name(f"{files.name}.{ending}")
 
-    texts: dict[str, FileCopy] = {name: TextCopy(path(name)) for name in ("out", "err", "crash")}
+    texts: dict[str, FileCopy] = {name: TextCopy(path(name)) for name in _TEXTS}
     return texts | {
         "calls": RingCopy(path("calls")),
         "branches": BranchCopy(path("branches")),

@@ -6,6 +6,7 @@ may restart its ranks, and a process may form a group before a launcher has numb
     HOST-PID.rank      `RankStarted`, as soon as the rank forms its process group
     HOST-PID.calls     the log of its calls, see `ring`
     HOST-PID.branches  which way it went through the user's code, see `branch_ring`
+    HOST-PID.threads   the collectives that other threads than the main one entered
     HOST-PID.crash     what faulthandler writes when a signal ends the process
     HOST-PID.end       `CellEnded`, when the process ends by itself
     HOST-PID.failure   `CellEnded`, when an exception left a call; the rank may catch it and go on

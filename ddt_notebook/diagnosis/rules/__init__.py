@@ -64,6 +64,7 @@ from . import (
     standing,
     steps,
     tensorflow,
+    threads,
     unwrapped,
     values,
 )
@@ -76,6 +77,7 @@ _MODULES = (
     crash,
     exception,
     setup,
+    threads,
     mismatch,
     groups,
     hang,

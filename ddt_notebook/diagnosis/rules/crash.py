@@ -33,6 +33,8 @@ def crashes(context: Context) -> Iterator[Finding]:
     for rank, report in context.reports.items():
         if report.host_lost:
             lost[report.host].append(rank)
+        elif context.thread_clash is not None and rank in context.thread_clash.calls:
+            continue
         elif report.state == "died" and not report.killed and rank not in context.consequences:
             where = context.label(context.where(rank))
             key = (report.exit_signal, report.exit_code, report.garbled, where)

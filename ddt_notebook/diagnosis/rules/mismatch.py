@@ -34,6 +34,8 @@ _BY_RANK = frozenset({"collective-under-rank-condition", "early-exit-on-rank-con
 
 def mismatches(context: Context) -> Iterator[Finding]:
     """Report collectives that their members entered with different calls."""
+    if context.thread_clash is not None:
+        return
     for mismatch in context.matching.mismatches:
         if not (mismatch.out_of_step and context.handled.keys() & set(mismatch.minority)):
             yield _mismatch(context, mismatch)

@@ -41,6 +41,7 @@ from . import (
     evaluations,
     rendezvous,
     summed_activations,
+    threads,
     timer_slack,
     training,
 )
@@ -177,8 +178,13 @@ class CallLog:
         def call(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
             # the compiler makes a part of its graph of it, and cannot trace what records a call
-            if is_compiling() or not self._recording():
+            if is_compiling():
                 return function(*args, **kwargs)
+            if not self._recording():
+                if self._ring is None or threading.get_ident() == self._main:
+                    return function(*args, **kwargs)
+                name = self._group_name(operation, args, kwargs)
+                return threads.RECORD.call(function, args, kwargs, function.__name__, name)
             try:
                 given = operation.bind(args, kwargs)
                 found = self._group(given.get("group"))
@@ -214,17 +220,26 @@ class CallLog:
 
         return call
 
+    def _group_name(
+        self, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> str:
+        """The group of a call that another thread makes; empty if there is none."""
+        with contextlib.suppress(Exception):  # the call itself will raise it
+            found = self._group(operation.bind(args, kwargs).get("group"))
+            return found[0].name if found is not None else ""
+        return ""
+
     def _setup(self, function: Any, op: str) -> Any:
         # leaving a group starts no thread, and this thread's own waits must stay exact
         leaves = op == "destroy_process_group"
         own = self.sockets is not None
-        threads = timer_slack.for_new_threads if own and not leaves else contextlib.nullcontext
+        slack = timer_slack.for_new_threads if own and not leaves else contextlib.nullcontext
 
         def call(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
             # before the session changes the arguments of the user's code
             meeting = rendezvous.describe(args, kwargs) if op == "init_process_group" else None
-            with self.sockets.watching() if self.sockets else contextlib.nullcontext(), threads():
+            with self.sockets.watching() if self.sockets else contextlib.nullcontext(), slack():
                 if self.backends is None or op not in ("init_process_group", "new_group"):
                     result = with_hook(args, kwargs, meeting)
                 else:

@@ -20,7 +20,7 @@ from .builders import GLOO_TIMEOUT, all_reduce, call, only, peer_error, raised, 
 LINE = Place(file="cell[3]", line=6, code="dist.barrier()")
 CALL = {"op": "all_reduce", "sequence": 17, "shapes": ((10,),), "dtypes": ("float32",)}
 ROOT = Path(ddt_notebook.__file__).parent
-TABLES = {ROOT / "diagnosis" / "wording.py", ROOT / "diagnosis" / "training_wording.py"}
+TABLES = {ROOT / "diagnosis" / f"{name}wording.py" for name in ("", "parting_", "training_")}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,60 @@
+"""Sentences on why ranks parted, as it was observed.
+
+They are part of the table `wording.FACTS`, which explains the templates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ddt_notebook.formatting import ranks_text
+from ddt_notebook.model import Fact, Place
+
+#: Which way a rank went, if "yes" and "no" do not say it.
+WAYS = {"not-raised": "caught nothing", "not-there": "did not reach it"}
+
+
+def _at(place: Place | None) -> str:
+    return place.label if place is not None else "an unknown line"
+
+
+def _parted(fact: Fact) -> str:
+    """Return ``train.py line 9: if loss < best:  rank 1 no (loss 0.31, best 0.3) · rank 0 yes``."""
+    shown = list(fact.values["sides"])
+    text = f"the ranks parted at {_at(fact.place)}  {_ways(shown)}"
+    if "decided" in fact.values:
+        line, code, sides = fact.values["decided"]
+        shown += sides
+        text += f"; within it at {line}: {code}  {_ways(sides)}"
+    if any(values for _, _, values in shown):
+        text += "; values are from each rank's last change of direction there, or from the end"
+    return text
+
+
+def _ways(sides: Iterable[tuple[str, tuple[int, ...], tuple[tuple[str, str], ...]]]) -> str:
+    """Return ``rank 1 no (loss 0.31, best 0.3) · ranks 0 and 2 yes``."""
+    texts = []
+    for way, ranks, values in sides:
+        known = ", ".join(f"{name} {value}" for name, value in values)
+        texts.append(f"{ranks_text(ranks)} {WAYS.get(way, way)}" + (f" ({known})" if known else ""))
+    return " · ".join(texts)
+
+
+def _messages_left_out(fact: Fact) -> str:
+    """Return ``… rank 0 made 3 of the 4 recv calls that rank 1 needs, and 2 for other ranks …``."""
+    values = fact.values
+    made = f"{ranks_text(fact.ranks)} made {values['answered']} of the {values['asked']}"
+    others = f", and {values['others']} for other ranks" if values["others"] else ""
+    return (
+        f"since their last common collective, {made} {values['op']} calls that rank "
+        f"{values['partner']} needs{others}: {_at(fact.place)}"
+    )
+
+
+#: Kind of a fact -> its sentence.
+FACTS: dict[str, str | Callable[[Fact], str]] = {
+    "parted": _parted,
+    "messages-left-out": _messages_left_out,
+    "thread-started": "the thread was started at {place}",
+    "start-depends-on-rank": "it depends on the rank whether the thread is started: {place}",
+}
