@@ -54,6 +54,8 @@ def _messages_left_out(fact: Fact) -> str:
 #: Kind of a fact -> its sentence.
 FACTS: dict[str, str | Callable[[Fact], str]] = {
     "parted": _parted,
+    "stored-last": "{ranks} stored {name} last at {place}",
+    "not-stored": "{ranks} did not store {name}",
     "messages-left-out": _messages_left_out,
     "thread-started": "the thread was started at {place}",
     "start-depends-on-rank": "it depends on the rank whether the thread is started: {place}",

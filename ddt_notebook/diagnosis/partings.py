@@ -32,6 +32,7 @@ from ddt_notebook.program.nodes import FunctionNode, called_name, calls_in, is_c
 from ddt_notebook.program.program import Program
 
 from .earlier_partings import apart, ran
+from .last_stores import LastStores, Stored
 from .matched_calls import Meetings
 from .wording import is_reason
 
@@ -123,6 +124,7 @@ class Partings:
         #: The ranks of which all of the user's code was observed.
         self._wholly = {rank for rank, one in self._branches.items() if not one.callbacks_only}
         self._program, self._meetings, self._paths = program, meetings, paths
+        self._last_stores = LastStores(program, self._branches)
 
     def why_absent(
         self, call: Call, caller: RankReport, absent: RankReport, at: Position | None
@@ -166,6 +168,9 @@ class Partings:
         found = self._broken_off(compared, found, absent.rank) or found
         reason = self._reason(found, absent.rank, caller.rank, at, frames)
         inner = self._inside_condition(compared, found)
+        stored = tuple(self._stored_before(compared, found, absent.rank, caller.rank))
+        if stored:
+            reason = replace(reason, values=reason.values | {"stored": stored})
         if inner is not None:
             place = self._program.place(inner.decision.head)
             decided = (place.place, place.code, self._sides(inner, absent.rank, caller.rank))
@@ -374,6 +379,22 @@ class Partings:
             if getattr(inner.decision.function, "name", None) in called:
                 return inner
         return None
+
+    def _stored_before(
+        self, compared: list[_Parting], found: _Candidate, absent: int, caller: int
+    ) -> Iterator[Stored]:
+        """Which lines last stored what the condition looks at, on each rank."""
+        until: dict[int, int] = {}
+        for parting in compared:
+            if parting.absent is found.absent and parting.waiter is found.waiter:
+                until = {absent: parting.apart[0][0], caller: parting.apart[1][0]}
+        for rank in sorted(self._wholly - until.keys()):
+            way, known = self._way_of(rank, found, absent, caller), self._branches[rank]
+            times = [at for at, i in enumerate(known.events) if known.outcomes[i] is way]
+            if times:
+                until[rank] = known.events_dropped + times[-1]
+        if {absent, caller} <= until.keys():
+            yield from self._last_stores.before(found.decision, until)
 
     # -- the events of two ranks ---------------------------------------------------------------
 

@@ -292,6 +292,32 @@ class Norm:
 
 Norm().compute()
 """
+STOPPED = """
+class Patience:
+    def __init__(self):
+        self.best = 10.0
+    def after(self, trainer, loss):
+        if not trainer.is_main:
+            return
+        if loss < self.best - 1:
+            self.best = loss
+        else:
+            trainer.done = True
+
+class Trainer:
+    def __init__(self):
+        self.is_main, self.done = rank == 0, False
+    def fit(self, callbacks):
+        for epoch in range(8):
+            loss = torch.tensor(6.0 - epoch)
+            dist.all_reduce(loss)
+            for callback in callbacks:
+                callback.after(self, float(loss) / 2 if epoch < 3 else 9.0)
+            if self.done:
+                break
+
+Trainer().fit([Patience()])
+"""
 ONE_OF_TWO = """
 class Norm:
     def __init__(self):
@@ -421,6 +447,17 @@ def test_the_cause_of_a_cycle_of_waits(ranks: Ranks, name: str) -> None:
     finding = ddt.diagnose(run).findings[0]
     assert (finding.kind, finding.cause) == ("wait-cycle", cause), str(finding)
     assert [_parted(finding)] == (lines or [None]), str(finding)
+
+
+def test_the_line_that_stored_what_the_condition_looks_at(ranks: Ranks) -> None:
+    finding = ddt.diagnose(ranks.session(2).run(STOPPED, trace=True)).findings[0]
+    assert _parted(finding) == 22, str(finding)
+    stored = [
+        (fact.place.line, fact.ranks)
+        for fact in finding.facts
+        if fact.kind == "stored-last" and fact.place is not None
+    ]
+    assert stored == [(11, (0,)), (15, (1,))], str(finding)
 
 
 def test_partings_before_collectives_that_all_enter_are_harmless(ranks: Ranks) -> None:

@@ -236,10 +236,21 @@ def reasons(found: Iterable[Reason]) -> list[Fact]:
     for reason in found:
         key = (reason.place, reason.kind, tuple(reason.values.items()))
         together.setdefault(key, set()).add(reason.rank)
-    return [
-        Fact(kind=kind, place=place, ranks=tuple(sorted(ranks)), values=dict(values))
-        for (place, kind, values), ranks in together.items()
-    ]
+    facts = []
+    for (place, kind, values), ranks in together.items():
+        shown: Values = dict(values)
+        facts += [
+            Fact(
+                kind="stored-last" if at is not None else "not-stored",
+                place=at,
+                ranks=by,
+                values={"name": name},
+            )
+            for name, lines in shown.pop("stored", ())
+            for at, by in lines
+        ]
+        facts.append(Fact(kind=kind, place=place, ranks=tuple(sorted(ranks)), values=shown))
+    return facts
 
 
 def forward_passes(

@@ -1,0 +1,264 @@
+"""Finds where each rank last stored what a condition looks at: an attribute, an item, a global.
+
+Stores themselves are not recorded. The branch events show when a rank came to a line: by the
+condition around it, or by the one before it that would have left the function.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ddt_notebook.model import Place
+from ddt_notebook.model.branches import BranchOutcome, RankBranches
+from ddt_notebook.program.branch_arms import Decision, decision_at
+from ddt_notebook.program.nodes import LEAVES, FunctionNode
+from ddt_notebook.program.program import Program
+from ddt_notebook.program.tree import Tree
+
+#: What is looked at, and each line that stored it last, with the ranks; None for no line.
+Stored = tuple[str, tuple[tuple[Place | None, tuple[int, ...]], ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What a condition looks at.
+
+    Attributes
+    ----------
+    text
+        As it stands in the condition.
+    kind, name
+        ``"attribute"``, ``"item"`` or ``"global"``, and its name or key.
+    of_self, of_file
+        Whether it is an attribute of ``self``; or a global of the condition's own file.
+    """
+
+    text: str
+    kind: str
+    name: object
+    of_self: bool = False
+    of_file: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Store:
+    """A statement that stores it, and the decision that brings a rank to it.
+
+    ``decision`` is None if every run through the function comes to it.
+    """
+
+    statement: ast.stmt
+    function: ast.AST
+    decision: tuple[ast.AST, bool] | None
+
+
+class LastStores:
+    """Looks stores up in one run.
+
+    Parameters
+    ----------
+    program
+        What the ranks ran.
+    branches
+        The events of each rank.
+    """
+
+    def __init__(self, program: Program, branches: Mapping[int, RankBranches]) -> None:
+        self._program, self._branches = program, branches
+        self._decisions: dict[tuple[object, ...], Decision | None] = {}
+
+    def before(self, decision: Decision, until: Mapping[int, int]) -> Iterator[Stored]:
+        """For each name in a condition, the lines that last stored it, if they differ by rank.
+
+        Parameters
+        ----------
+        decision
+            The condition.
+        until
+            For each rank, the number of the event with which it came to the condition.
+        """
+        if decision.test is None:
+            return
+        for target in self._targets(decision):
+            stores = list(self._stores(target, decision))
+            if not stores:
+                continue
+            last: dict[ast.stmt | None, list[int]] = {}
+            for rank, end in until.items():
+                found = self._last(stores, self._branches[rank], end)
+                last.setdefault(found.statement if found else None, []).append(rank)
+            if len(last) > 1:
+                yield (
+                    target.text,
+                    tuple(
+                        (self._program.place(one) if one is not None else None, tuple(ranks))
+                        for one, ranks in sorted(
+                            last.items(), key=lambda item: (item[0] is None, item[1])
+                        )
+                    ),
+                )
+
+    def _last(self, stores: list[_Store], branches: RankBranches, end: int) -> _Store | None:
+        shows: dict[int, _Store] = {}
+        for index, outcome in enumerate(branches.outcomes):
+            for store in stores:
+                if self._came_to(store, outcome):
+                    shows[index] = store
+        events = branches.events[: max(0, end - branches.events_dropped)]
+        return next((shows[index] for index in reversed(events) if index in shows), None)
+
+    def _came_to(self, store: _Store, outcome: BranchOutcome) -> bool:
+        """Whether an event shows that a rank ran the statement."""
+        place = self._program.place(store.statement)
+        if outcome.file != place.file:
+            return False
+        if store.decision is None:
+            function = store.function
+            first, last = getattr(function, "lineno", 0), getattr(function, "end_lineno", 0) or 0
+            return outcome.kind == "return" and (
+                isinstance(function, FunctionNode)
+                and outcome.function == function.name
+                and first <= outcome.line <= last
+            )
+        if outcome.kind not in ("branch", "handled"):
+            return False
+        node, taken = store.decision
+        known = self._decision(outcome)
+        return known is not None and known.node is node and known.is_taken(outcome) is taken
+
+    def _decision(self, outcome: BranchOutcome) -> Decision | None:
+        if outcome.site not in self._decisions:
+            self._decisions[outcome.site] = decision_at(self._program, outcome)
+        return self._decisions[outcome.site]
+
+    def _stores(self, target: _Target, decision: Decision) -> Iterator[_Store]:
+        here = self._program.tree_of(decision.head)
+        of_class = _class_of(here, decision.node)
+        for tree in self._program.trees.values():
+            if target.kind == "global" and target.of_file and tree is not here:
+                continue
+            for node in tree.nodes:
+                if not _is_stored(node, target, tree):
+                    continue
+                own = target.of_self and _base(node) == "self"
+                if own and not _related(_class_of(tree, node), of_class):
+                    continue
+                statement = tree.statement_of(node)
+                if statement is not None:
+                    yield _store(tree, statement)
+
+    def _targets(self, decision: Decision) -> Iterator[_Target]:
+        """The attributes, items and globals in a condition, without functions that it calls."""
+        test, tree = decision.test, self._program.tree_of(decision.head)
+        assert test is not None
+        called = {node.func for node in ast.walk(test) if isinstance(node, ast.Call)}
+        own = {n.id for n in ast.walk(decision.function) if isinstance(n, ast.Name) and _stored(n)}
+        for node in ast.walk(test):
+            if node in called:
+                continue
+            if isinstance(node, ast.Attribute):
+                if _base(node) in _imported(tree):
+                    yield _Target(ast.unparse(node), "global", node.attr)
+                else:
+                    of_self = _base(node) == "self"
+                    yield _Target(ast.unparse(node), "attribute", node.attr, of_self=of_self)
+            elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+                yield _Target(ast.unparse(node), "item", node.slice.value)
+            elif (
+                isinstance(node, ast.Name)
+                and isinstance(decision.function, FunctionNode)
+                and (node.id not in own or _is_global(node, tree))
+            ):
+                yield _Target(node.id, "global", node.id, of_file=True)
+
+
+def _is_stored(node: ast.AST, target: _Target, tree: Tree) -> bool:
+    if not _stored(node):
+        return False
+    if isinstance(node, ast.Attribute):
+        return target.kind == "attribute" and node.attr == target.name
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        return target.kind == "item" and node.slice.value == target.name
+    named = isinstance(node, ast.Name) and target.kind == "global" and node.id == target.name
+    return named and _is_global(node, tree)
+
+
+def _stored(node: ast.AST) -> bool:
+    return isinstance(getattr(node, "ctx", None), ast.Store)
+
+
+def _is_global(node: ast.AST, tree: Tree) -> bool:
+    """Whether a name is one of the module: stored at its top level, or declared so."""
+    at: ast.AST | None = tree.parents.get(node)
+    while at is not None and not isinstance(at, (FunctionNode, ast.ClassDef, ast.Lambda)):
+        at = tree.parents.get(at)
+    if at is None:
+        return True
+    name = getattr(node, "id", "")
+    declared = [one for one in tree.of_kind(ast.Global) if _within(tree, one, at)]
+    return any(name in one.names for one in declared)
+
+
+def _within(tree: Tree, node: ast.AST, outer: ast.AST) -> bool:
+    at: ast.AST | None = node
+    while at is not None and at is not outer:
+        at = tree.parents.get(at)
+    return at is outer
+
+
+def _imported(tree: Tree) -> set[str]:
+    """The names under which modules are imported."""
+    found = [*tree.of_kind(ast.Import), *tree.of_kind(ast.ImportFrom)]
+    return {alias.asname or alias.name for one in found for alias in one.names}
+
+
+def _base(node: ast.AST) -> str:
+    base = getattr(node, "value", None)
+    return base.id if isinstance(base, ast.Name) else ""
+
+
+def _related(one: ast.ClassDef | None, other: ast.ClassDef | None) -> bool:
+    """Whether two classes are the same, or one derives from the other."""
+    if one is None or other is None:
+        return False
+    names = [
+        {cls.name, *(ast.unparse(base).rpartition(".")[2] for base in cls.bases)}
+        for cls in (one, other)
+    ]
+    return one.name in names[1] or other.name in names[0]
+
+
+def _class_of(tree: Tree, node: ast.AST) -> ast.ClassDef | None:
+    at: ast.AST | None = node
+    while at is not None and not isinstance(at, ast.ClassDef):
+        at = tree.parents.get(at)
+    return at
+
+
+def _store(tree: Tree, statement: ast.stmt) -> _Store:
+    decision: tuple[ast.AST, bool] | None = None
+    for block in tree.blocks(statement):
+        decision = decision or _leaving(block.before)
+        if isinstance(block.owner, (FunctionNode, ast.ClassDef)):
+            return _Store(statement, block.owner, decision)
+        decision = decision or _around(block.owner, block.field)
+    return _Store(statement, tree.module, decision)
+
+
+def _around(owner: ast.AST, field: str) -> tuple[ast.AST, bool] | None:
+    if isinstance(owner, (ast.If, ast.While, ast.For, ast.AsyncFor)):
+        return owner, field == "body"
+    return (owner, True) if isinstance(owner, (ast.ExceptHandler, ast.match_case)) else None
+
+
+def _leaving(before: list[ast.stmt]) -> tuple[ast.AST, bool] | None:
+    """The last condition before a statement that would have led past it."""
+    for one in reversed(before):
+        if isinstance(one, ast.If):
+            if one.body and isinstance(one.body[-1], LEAVES):
+                return one, False
+            if one.orelse and isinstance(one.orelse[-1], LEAVES):
+                return one, True
+    return None
