@@ -197,20 +197,16 @@ def _is_global(node: ast.AST, tree: Tree) -> bool:
     if at is None:
         return True
     name = getattr(node, "id", "")
-    declared = [one for one in tree.of_kind(ast.Global) if _within(tree, one, at)]
-    return any(name in one.names for one in declared)
-
-
-def _within(tree: Tree, node: ast.AST, outer: ast.AST) -> bool:
-    at: ast.AST | None = node
-    while at is not None and at is not outer:
-        at = tree.parents.get(at)
-    return at is outer
+    inner = ast.walk(at)
+    return any(name in one.names for one in inner if isinstance(one, ast.Global))
 
 
 def _imported(tree: Tree) -> set[str]:
     """The names under which modules are imported."""
-    found = [*tree.of_kind(ast.Import), *tree.of_kind(ast.ImportFrom)]
+    found: list[ast.Import | ast.ImportFrom] = [
+        *tree.of_kind(ast.Import),
+        *tree.of_kind(ast.ImportFrom),
+    ]
     return {alias.asname or alias.name for one in found for alias in one.names}
 
 
