@@ -785,10 +785,9 @@ FACTS: dict[str, Sentence] = {
     ),
     "issued-every-iteration": "{issued_by} issues {op} in every iteration",
     "called-with-other-tag": "{ranks} called {op} with tag {tag}, not {awaited_tag}, at {place}",
-    "before-training": lambda f: rendered(
-        ("no backward pass ran" if "script" in f.values else "no backward pass ran in this cell")
-        + "; the study counts a hang before the first training step as {symptom}",
-        f,
+    "before-training": (
+        "no backward pass has run; the study counts a hang before the first training step as "
+        "{symptom}"
     ),
     "came-without-it": "{ranks} reached {place} without it",
     # a process that ended, an exception

@@ -73,6 +73,8 @@ class CellRun:
         Ranks on which it runs.
     timeout_s, hang_after_s, freeze, trace, keep_names, replay
         As in `Session` and `Session.run_script`.
+    trained_before
+        As in `Snapshot`.
     branches
         Whether to observe branches also where that slows the user's code.
     listener
@@ -95,13 +97,14 @@ class CellRun:
         branches: bool,
         keep_names: bool = False,
         replay: str = "",
+        trained_before: bool = False,
         listener: RunListener,
         observers: Sequence[RunObserver] = (),
     ) -> None:
         self.cell = cell
         self.frozen = False
         self._pool = pool
-        self._earlier = earlier
+        self._earlier, self._trained_before = earlier, trained_before
         group_s = group_timeout_s(timeout_s, pool.options.backend)
         self._group_timeout_s, self._hang_after_s = group_s, hang_after_s
         self._timeout_s = group_s if timeout_s is None else timeout_s
@@ -428,6 +431,7 @@ class CellRun:
             outcome=self._outcome,
             ranks=reports,
             earlier_cells=self._earlier,
+            trained_before=self._trained_before,
             files=self._files().of(named_files(reports, self._branches)),
             groups=groups_seen(self._runs),
             world_size=options.world_size,

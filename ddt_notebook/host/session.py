@@ -141,6 +141,8 @@ class Session:
         self.observe_branches = False
         self.pushed = PushedObjects()
         self._cells: dict[int, Cell] = {}
+        #: Whether a cell has run a backward pass since the ranks were started.
+        self._trained = False
         self._run: CellRun | None = None
         self._started_s = time.monotonic()
         options = PoolOptions(
@@ -217,6 +219,7 @@ class Session:
         self.resting = False
         self.last_run = None
         self._cells.clear()
+        self._trained = False
         self.pushed.forget()
         self._started_s = time.monotonic()
         self.pool.start()
@@ -422,6 +425,7 @@ class Session:
             branches=trace or self.observe_branches,
             keep_names=keep_names,
             replay=replay,
+            trained_before=self._trained and not cell.file,
             listener=together(listener, active.listeners if is_active else (), cell, chosen),
             observers=active.observers if is_active else (),
         )
@@ -452,6 +456,7 @@ class Session:
                 self._run = None
         if not result.frozen:
             result = observations.complete(self.pool, result, run.observed(), trace=run.trace)
+        self._trained |= any(one.backwards for one in result.snapshot.training)
         self.last_run = result
         if active.get() is self:
             active.keep(result)

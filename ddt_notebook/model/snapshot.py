@@ -113,6 +113,8 @@ class Snapshot:
         The cell that ran.
     earlier_cells
         Earlier cells of the session, so that a line in a function defined there can be shown.
+    trained_before
+        Whether an earlier cell ran a backward pass, after the last start of the ranks.
     files
         The user's files that the ranks ran, in a bounded number: those that positions name first.
     outcome
@@ -174,6 +176,7 @@ class Snapshot:
     outcome: Outcome = "ok"
     ranks: tuple[RankReport, ...] = ()
     earlier_cells: tuple[Cell, ...] = ()
+    trained_before: bool = False
     files: tuple[SourceFile, ...] = ()
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
     world_size: int = 1

@@ -312,10 +312,11 @@ def _flags(memories: Sequence[RankMemory], compared: Sequence[MemoryKind]) -> li
                 full.append((used / limit, share, memory.rank))
         if full:
             most = "up to " * (len(full) > 1) + max(full)[1]
+            reached = "reached" if min(full)[0] >= 1 else "nearly reached"
             found.append(
                 Flag(
                     "warning",
-                    f"{words.ranks([rank for *_, rank in full])} nearly reached {_LIMITS[name]}: "
+                    f"{words.ranks([rank for *_, rank in full])} {reached} {_LIMITS[name]}: "
                     f"{most}; {_makes_room(memories, [rank for *_, rank in full])}",
                 )
             )

@@ -53,7 +53,10 @@ def symbol(finding: Finding) -> str:
 
 
 def heading(finding: Finding) -> tuple[str, str, str]:
-    """``("hang D.2.1", "training & evaluation", "certain")``."""
+    """``("hang D.2.1", "training & evaluation", "certain")``.
+
+    If the run does not show the stage, both symptoms are named: the confidence is that of the cause.
+    """
     if is_unclassified(finding):
         place = finding.places[finding.ranks[0]].place
         return (
@@ -63,7 +66,12 @@ def heading(finding: Finding) -> tuple[str, str, str]:
         )
     title = symptom(finding.symptom).title
     word = "fault" if title == "others" else title
-    return f"{word} {finding.symptom}", finding.stage, finding.confidence
+    name, stage = f"{word} {finding.symptom}", finding.stage
+    for fact in finding.facts:
+        if fact.kind == "before-training":
+            other = symptom(fact.values["symptom"])
+            name, stage = f"{name} or {other.code}", f"{stage}, or {other.stage_title} before it"
+    return name, stage, finding.confidence
 
 
 def is_unclassified(finding: Finding) -> bool:

@@ -220,14 +220,31 @@ def of_error(error: RankError) -> Values:
         lines[0] += f" {lines[1]}"  # the first line only announces the second
     message = lines[0] if lines else ""
     longest = _LONGEST - len(error.type) - len(": ")
-    if len(message) > longest:
-        message = message[: longest - 1] + "…"
-    values: Values = {"error": error.type, "message": message}
+    values: Values = {"error": error.type, "message": _beginning(message, longest)}
     if error.undefined_name:
         values["name"] = error.undefined_name
     elif error.type == "AttributeError" and (found := _NO_ATTRIBUTE.search(error.message)):
         values["name"] = found[1]
     return values
+
+
+def _beginning(message: str, longest: int) -> str:
+    """Return the sentences of a message that fit; of a first one that is too long, whole words."""
+    if len(message) <= longest:
+        return message
+    ends = [found.end() for found in re.finditer(r"[.!?](?=\s)", message[: longest + 1])]
+    whole = [end for end in ends if end >= longest // 3 and _closed(message[:end])]
+    if whole:
+        return message[: whole[-1]]
+    words = message[: longest - 1].rpartition(" ")[0] or message[: longest - 2]
+    while not _closed(words) and words.rfind("(") >= longest // 2:
+        words = words[: words.rfind("(")]
+    return f"{words.rstrip()} …"
+
+
+def _closed(text: str) -> bool:
+    """Return whether each bracket of a text is closed in it."""
+    return text.count("(") <= text.count(")")
 
 
 RULES = (exceptions,)

@@ -24,7 +24,6 @@ from .facts import (
     gone_on,
     nobody_makes_them,
     of_call,
-    of_script,
     of_wait,
     reasons,
 )
@@ -201,11 +200,11 @@ def _stage(context: Context, cause: str) -> list[Fact]:
     """Return a note that the study may use another stage: the calls alone do not show it."""
     if cause not in faults.card_ids() or _PREPARATION not in faults.card(cause).symptoms:
         return []
-    trained = any(one.backwards for one in context.snapshot.training)
-    if trained or context.snapshot.origin == "dumps":
+    snapshot = context.snapshot
+    trained = snapshot.trained_before or any(one.backwards for one in snapshot.training)
+    if trained or snapshot.origin == "dumps":
         return []
-    values = {"symptom": _PREPARATION} | of_script(context)
-    return [Fact(kind="before-training", values=values)]
+    return [Fact(kind="before-training", values={"symptom": _PREPARATION})]
 
 
 def _group(call: Call) -> str | None:

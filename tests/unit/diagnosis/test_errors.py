@@ -7,6 +7,7 @@ import pytest
 from ddt_notebook import messages as catalogue
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.diagnosis.errors import classify
+from ddt_notebook.diagnosis.rules.exception import of_error
 from ddt_notebook.model import Position, RankError
 
 from .builders import facts, only, raised, rank, snapshot
@@ -44,6 +45,24 @@ RAISE = frame("cell[3]", "raise RuntimeError(text)", "train")
 def test_words_of_the_user_are_not_taken_for_words_of_torch(type_: str, message: str):
     meaning = classify(error(type_, message, CALL, RAISE))
     assert (meaning.symptom, meaning.cause) == ("D.1.11", None)
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("A bucket is not complete. " + "The rest explains it at length. " * 8, "bucket is not"),
+        ("Expected all tensors on one device, but got weight on cuda:0, different from the other "
+         "tensors on cuda:1 (when checking argument in method wrapper_CUDA_nll_loss)", "cuda:1 …"),
+        ("path" + "x" * 300, "x …"),
+    ],
+)  # fmt: skip
+def test_a_long_message_is_cut_between_sentences_or_words(message: str, shown: str):
+    values = of_error(error("RuntimeError", message, CALL))
+    text = values["message"]
+    assert shown in text
+    assert len(text) < 160
+    assert text.count("(") == text.count(")")
+    assert text.endswith((".", " …"))
 
 
 def test_an_assertion_of_the_user_is_an_exception_of_the_program():
