@@ -11,8 +11,8 @@ from typing import Any
 
 from .. import faults
 from ..model import Fix, Report, Snapshot
+from ..symptoms import lessons
 from ..symptoms import loader as symptoms
-from ..symptoms.lessons import lesson_in_folder
 from ..views import code_diff, html, report, report_text, safe, terminal, words
 from ..views.displayable import Displayable
 from ..views.explain import ExplanationView
@@ -174,9 +174,9 @@ class AssistantView(Displayable):
 
     @property
     def lesson(self) -> str | None:
-        """Where the lesson on the symptom is, ``"notebooks/d-training/D.2.1-hang.ipynb"``."""
+        """Where the lesson on the symptom is, ``"d-training/D.2.1-hang.ipynb"``."""
         code = self.state.symptom
-        return lesson_in_folder(code) if code is not None else None
+        return lessons.lesson(code) if code is not None else None
 
     @property
     def answers(self) -> list[tuple[str, str]]:
@@ -357,7 +357,9 @@ class AssistantView(Displayable):
             yield _Block.line(f"`%ddt_debug --fix` gives {whose(self.fixed_cell)}", "cell")
         named = [name for name in (state.symptom, state.cause) if name]
         pages = [f"`%ddt_explain {name}`" for name in named]
-        more = _Block.line(" · ".join([*pages, *([self.lesson] if self.lesson else [])]), "more")
+        more = _Block.line(
+            " · ".join([*pages, *([f"lesson {self.lesson}"] if self.lesson else [])]), "more"
+        )
         # the text of a finding already names the page to read
         yield _Block([], more.html) if state.finding is not None else more
         first = "`%ddt_debug 1` chooses the first of them; " if state.choices else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -48,10 +49,25 @@ def lesson(code: str) -> str | None:
     return f"{_SHORT_STAGES[known.stage]}/{known.code}-{slug}.ipynb"
 
 
-def lesson_in_folder(code: str) -> str | None:
-    """The same path in a checkout, such as ``"notebooks/d-training/D.2.1-hang.ipynb"``."""
-    path = lesson(code)
-    return f"{FOLDER}/{path}" if path else None
+def address(path: str, folder: Path) -> str | None:
+    """Where a lesson is, seen from a folder, such as ``"../d-training/D.2.1-hang.ipynb"``.
+
+    Parameters
+    ----------
+    path
+        As `lesson` returns it.
+    folder
+        A folder of lessons, or the one that contains these folders: that of the reader's notebook.
+
+    Returns
+    -------
+    str or None
+        The address of the file; None if the lesson is not there.
+    """
+    for above in (folder, folder.parent):
+        if (above / path).is_file():
+            return Path(os.path.relpath(above / path, folder)).as_posix()
+    return None
 
 
 def lesson_folders() -> tuple[str, ...]:

@@ -18,7 +18,6 @@ from ..model import Fix
 from ..spelling import similar_names
 from ..symptoms import FixPattern, Symptom, lessons, symptom
 from ..symptoms import loader as study
-from ..symptoms.lessons import lesson_in_folder
 from . import code_diff, dataframe, html, safe, terminal, words
 from .displayable import Displayable
 from .html import Markup
@@ -89,7 +88,7 @@ class ExplanationView(Displayable):
                 for card in self._cards
             ]
         if lesson := self._lesson():
-            parts.append(html.line("lesson: ", html.code(lesson)))
+            parts.append(html.line(html.lesson(lesson)))
         return html.view(*parts)
 
     def to_json(self) -> dict[str, Any]:
@@ -112,7 +111,7 @@ class ExplanationView(Displayable):
         return dataframe.frame(rows, ("pattern", "faults", "share"))
 
     def _lesson(self) -> str | None:
-        return lesson_in_folder(self._symptom.code)
+        return lessons.lesson(self._symptom.code)
 
     def _title(self) -> str:
         return f"{self._symptom.title} {self._symptom.code} · {self._symptom.stage_title}"
@@ -452,7 +451,7 @@ def _of_today(code: str) -> str:
     path = lessons.lesson_file(code)
     named = re.findall(r"%ddt_explain ([a-z][a-z-]+)", path.read_text(encoding="utf-8"))
     cards = [f"%ddt_explain {name}" for name in dict.fromkeys(named) if name in faults.page_ids()]
-    where = f"{lessons.FOLDER}/{lessons.TODAY}/{path.name}"
+    where = f"{lessons.TODAY}/{path.name}"
     return f"{code} is a lesson on a fault outside of the study: {where}; see {', '.join(cards)}"
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
+from ..symptoms import lessons
 from . import safe
 from .source_positions import SourceLine
 
@@ -102,6 +103,13 @@ def prose(text: str) -> Markup:
 def code(text: str) -> Markup:
     """A piece of code within a line."""
     return tag("span", safe.one_line(text), style=f"{_MONO};white-space:pre-wrap", role="code")
+
+
+def lesson(path: str) -> Markup:
+    """A lesson by its path: a link, if the current folder, that of the notebook, is beside it."""
+    where = lessons.address(path, Path.cwd())
+    text = code(path)
+    return Markup(f'lesson <a href="{escape(where)}">{text}</a>' if where else f"lesson {text}")
 
 
 def name(text: str, limit: int = 48) -> Markup:

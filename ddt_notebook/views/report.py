@@ -143,7 +143,9 @@ def _finding(finding: Finding, snapshot: Snapshot | None) -> Markup:
                 *([html.line(html.prose(_OFFER))] if snapshot.origin == "session" else []),
             )
         )
-    pages = [html.code(page) for page in words.more_pages(finding, snapshot)]
+    pages: list[str] = [html.code(page) for page in words.more_pages(finding, snapshot)]
+    if path := words.lesson_on(finding):
+        pages.append(html.lesson(path))
     if pages:
         parts.append(html.line("read on: ", Markup(" · ".join(pages))))
     return html.card(KINDS[finding.confidence], *parts)

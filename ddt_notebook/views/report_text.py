@@ -55,6 +55,8 @@ def finding(item: Finding, snapshot: Snapshot | None = None, *, colour: bool = F
             advice = f"{words.fix_pattern(item.symptom, fix)}: {advice}"
         lines += terminal.wrap("fix", advice, style)
     more = words.more_pages(item, snapshot)
+    if path := words.lesson_on(item):
+        more.append(f"lesson {path}")
     return "\n".join(lines + (terminal.wrap("more", " · ".join(more), style) if more else []))
 
 

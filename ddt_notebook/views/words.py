@@ -14,7 +14,7 @@ from ..formatting import seconds as duration
 from ..model import Fact, Finding, Fix, RankReport, Snapshot
 from ..model.operations import PASSES, operation_of
 from ..symptoms import symptom
-from ..symptoms.lessons import lesson_in_folder
+from ..symptoms.lessons import lesson
 from . import safe
 
 __all__ = [
@@ -55,7 +55,7 @@ def symbol(finding: Finding) -> str:
 def heading(finding: Finding) -> tuple[str, str, str]:
     """``("hang D.2.1", "training & evaluation", "certain")``.
 
-    If the run does not show the stage, both symptoms are named: the confidence is that of the cause.
+    If the run does not show the stage, it names both: the confidence is that of the cause.
     """
     if is_unclassified(finding):
         place = finding.places[finding.ranks[0]].place
@@ -105,13 +105,17 @@ def more(finding: Finding) -> list[str]:
 
 
 def more_pages(finding: Finding, snapshot: Snapshot | None = None) -> list[str]:
-    """Further reading: the commands of `more`, then the lesson, if there is one."""
+    """Commands that say more about a finding; for one without a symptom, that which checks it."""
     if is_unclassified(finding):  # the page of "others" does not describe it
         plain = finding.cause is not None  # the fix is known; a single rank would raise it as well
         can_run = snapshot is None or snapshot.origin == "session"
         return ["%ddt_debug --single"] if can_run and not plain else []
-    lesson = lesson_in_folder(finding.symptom)
-    return [*more(finding), *([lesson] if lesson else [])]
+    return more(finding)
+
+
+def lesson_on(finding: Finding) -> str | None:
+    """The path of the lesson on a finding's symptom, None without one."""
+    return None if is_unclassified(finding) else lesson(finding.symptom)
 
 
 def fix_pattern(code: str, fix: Fix) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,6 @@ from ddt_notebook.views.report import show
 )
 def test_a_symptom_names_its_lesson(code: str, path: str) -> None:
     assert lessons.lesson(code) == path
-    assert lessons.lesson_in_folder(code) == f"notebooks/{path}"
 
 
 def test_only_the_symptoms_without_a_name_have_no_lesson() -> None:
@@ -42,7 +42,7 @@ def test_an_unknown_symptom_has_no_lesson() -> None:
 
 
 def test_explanations_and_findings_name_the_lesson() -> None:
-    path = "notebooks/d-training/D.2.1-hang.ipynb"
+    path = "d-training/D.2.1-hang.ipynb"
     page = symptom_page("D.2.1")
     assert path in page.to_text()
     assert path in page.to_html()
@@ -54,6 +54,25 @@ def test_explanations_and_findings_name_the_lesson() -> None:
     report = Report(ok=False, findings=[found])
     assert path in report_text.report(report)
     assert path in show(report).to_html()
+
+
+@pytest.mark.parametrize(
+    ("current", "address"),
+    [("notebooks", "d-training/D.2.1-hang.ipynb"),
+     ("notebooks/c-data-and-model", "../d-training/D.2.1-hang.ipynb"),
+     (".", None)],
+)  # fmt: skip
+def test_a_finding_links_the_lesson_beside_the_notebook(
+    current: str, address: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for folder in ("c-data-and-model", "d-training"):
+        (tmp_path / "notebooks" / folder).mkdir(parents=True)
+    (tmp_path / "notebooks" / "d-training" / "D.2.1-hang.ipynb").touch()
+    monkeypatch.chdir(tmp_path / current)
+    found = Finding(symptom="D.2.1", stage="training & evaluation", title="rank 0 stays away")
+    page = show(Report(ok=False, findings=[found])).to_html()
+    assert re.findall(r'<a href="([^"]*)">', page) == ([address] if address else [])
+    assert ("<a href=" in symptom_page("D.2.1").to_html()) is (address is not None)
 
 
 def test_the_list_begins_with_the_quick_start(capsys: pytest.CaptureFixture[str]) -> None:

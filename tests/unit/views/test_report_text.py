@@ -18,7 +18,7 @@ hang D.2.1 · training & evaluation · certain
   fix  fix behavior logic (a pattern that repaired 5 of 44 hangs in the study):
        call the collective on every rank, outside `if rank …`
   more %ddt_explain D.2.1 · %ddt_explain collective-under-rank-condition ·
-       notebooks/d-training/D.2.1-hang.ipynb"""
+       lesson d-training/D.2.1-hang.ipynb"""
 
 
 def test_the_text_of_a_hang() -> None:
