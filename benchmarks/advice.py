@@ -3,10 +3,9 @@
 ``python -m benchmarks.advice`` reads the reports in ``benchmarks/reports``: each has the text
 that a user posted (restated, messages verbatim), the symptoms that count as right, and a regular
 expression, ``advice``, for words that right advice contains; both were written down before our
-answer was looked at, from the cause that the thread confirms. ``seen.toml``, ``half_a.toml``,
-``half_c.toml``, ``half_e.toml`` and ``half_g.toml`` were read while the catalogue was written; no
-entry was written from ``unseen.toml``, ``half_b.toml``, ``half_d.toml``, ``half_f.toml`` and
-``half_h.toml``.
+answer was looked at, from the cause that the thread confirms. ``seen.toml`` and the halves A, C, E,
+G and I were read while the catalogue was written; no entry was written from ``unseen.toml`` and the
+halves B, D, F, H and J.
 ``-v`` lists the reports that are missed. ``--left-out`` diagnoses the described problems of those
 that were read, each without the entries that match it: what is found in words that the catalogue
 does not know.
@@ -29,8 +28,8 @@ from .common import HEADER, ROOT, Figure
 
 FOLDER = ROOT / "benchmarks" / "reports"
 #: The files for which no entry of the catalogue was written.
-UNSEEN = ("unseen", "half_b", "half_d", "half_f", "half_h")
-#: The halves of which entries were written, and what a report with a printed error contains.
+UNSEEN = ("unseen", "half_b", "half_d", "half_f", "half_h", "half_j")
+#: The halves on which the constants of `nearest` were chosen, and what a printed error contains.
 READ = ("half_a", "half_c", "half_e", "half_g")
 _ERROR = re.compile(r"Error|error:|Exception")
 #: The least share of unseen reports that has to be right, and the largest share that may be certain
