@@ -8,7 +8,6 @@ in.
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 from jupyter_server.auth.decorator import authorized
@@ -58,7 +57,7 @@ class SnapshotHandler(APIHandler):
 
 
 class LessonsHandler(APIHandler):
-    """Lists the project's notebooks, and copies one of them."""
+    """Lists the project's notebooks, and copies them."""
 
     auth_resource = "contents"
 
@@ -72,22 +71,39 @@ class LessonsHandler(APIHandler):
     @web.authenticated
     @authorized
     async def post(self) -> None:
-        """Copy ``{"path": "00-quickstart.ipynb", "folder": ""}`` unless a copy exists."""
+        """Copy all notebooks, for ``{"path": "00-quickstart.ipynb", "folder": ""}``.
+
+        A notebook alone would lack its pictures, the runs that it loads, and what it links to. A
+        file that exists is left as it is.
+        """
         asked = self.get_json_body() or {}
-        name = str(asked.get("path", ""))
-        if name not in lessons.notebooks():
+        wanted = str(asked.get("path", ""))
+        if wanted not in lessons.notebooks():
             raise web.HTTPError(404, reason="there is no such notebook")
-        target = str(asked.get("folder", "")).strip("/")
-        for part in (FOLDER, *name.split("/")[:-1]):
-            target = f"{target}/{part}".strip("/")
-            if not await ensure_async(self.contents_manager.dir_exists(target)):
-                await ensure_async(self.contents_manager.save({"type": "directory"}, target))
-        target = f"{target}/{name.rsplit('/', 1)[-1]}"
-        if not await ensure_async(self.contents_manager.file_exists(target)):
+        folder = f"{asked.get('folder', '')}".strip("/")
+        target = f"{folder}/{FOLDER}".strip("/")
+        for name in lessons.notebooks_and_files():
+            await self._copy(name, target)
+        self.finish({"path": f"{target}/{wanted}"})
+
+    async def _copy(self, name: str, target: str) -> None:
+        """Save a notebook, or a file that one needs, below the folder ``target``."""
+        contents = self.contents_manager
+        goal = f"{target}/{name}"
+        if await ensure_async(contents.file_exists(goal)):
+            return
+        *folders, _ = goal.split("/")
+        for depth in range(1, len(folders) + 1):
+            parent = "/".join(folders[:depth])
+            if not await ensure_async(contents.dir_exists(parent)):
+                await ensure_async(contents.save({"type": "directory"}, parent))
+        if name.endswith(".ipynb"):
             text = lessons.for_learners(name)
-            model = {"type": "notebook", "format": "json", "content": json.loads(text)}
-            await ensure_async(self.contents_manager.save(model, target))
-        self.finish({"path": target})
+        else:
+            text = (lessons.notebooks_folder() / name).read_text(encoding="utf-8")
+        # as text: a notebook would be validated and copied as a checkpoint, which takes long
+        await ensure_async(contents.save({"type": "file", "format": "text", "content": text}, goal))
+        await asyncio.sleep(0)  # other notebooks' messages go between two files
 
 
 def render(text: str) -> tuple[list[tuple[str, str]], str]:

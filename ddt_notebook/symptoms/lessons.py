@@ -153,26 +153,32 @@ def copy_notebooks(target: Path, *, executed: bool = False) -> tuple[int, list[s
     tuple
         How many files were copied, and the paths that were left as they are.
     """
-    source = notebooks_folder()
-    known = notebooks()
     copied, kept = 0, []
-    for path in sorted(source.rglob("*")):
-        name = path.relative_to(source)
-        hidden = any(part.startswith((".", "__pycache__")) for part in name.parts)
-        of_a_user = path.suffix == ".ipynb" and name.as_posix() not in known
-        if hidden or of_a_user or not path.is_file():
-            continue
-        goal = target / name
+    for name in notebooks_and_files():
+        path, goal = notebooks_folder() / name, target / name
         if goal.exists():
-            kept.append(name.as_posix())
+            kept.append(name)
             continue
         goal.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".ipynb" and not executed:
-            goal.write_text(for_learners(name.as_posix()), encoding="utf-8")
+            goal.write_text(for_learners(name), encoding="utf-8")
         else:
             shutil.copyfile(path, goal)
         copied += 1
     return copied, kept
+
+
+def notebooks_and_files() -> list[str]:
+    """The project's notebooks and the files that they need, by path below their folder."""
+    source, known = notebooks_folder(), notebooks()
+    found = []
+    for path in sorted(source.rglob("*")):
+        name = path.relative_to(source)
+        hidden = any(part.startswith((".", "__pycache__")) for part in name.parts)
+        of_a_user = path.suffix == ".ipynb" and name.as_posix() not in known
+        if path.is_file() and not hidden and not of_a_user:
+            found.append(name.as_posix())
+    return found
 
 
 def for_learners(name: str) -> str:

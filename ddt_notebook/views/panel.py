@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from ..formatting import naming_hosts
 from ..model import Finding, Report, Snapshot
+from ..symptoms.lessons import lesson
 from . import html, safe, source_positions, words
 from .live_ranks import LiveView, RankLine
 from .report import KINDS
@@ -141,6 +142,7 @@ def _finding(finding: Finding, snapshot: Snapshot) -> dict[str, Any]:
         "places": [_place(place) for place in source_positions.of_finding(finding, snapshot)],
         "fixes": [safe.one_line(fix.advice, 1000) for fix in finding.fixes],
         "explain": words.explained_by(finding),
+        "lesson": None if words.is_unclassified(finding) else lesson(finding.symptom),
     }
 
 

@@ -43,7 +43,10 @@ export function addDocumentCommands(
   commands.addCommand(CommandIDs.lesson, {
     label: trans.__('Open Lesson…'),
     caption: trans.__('Open a worked example of a symptom'),
-    execute: async () => {
+    execute: async args => {
+      if (args.path) {
+        return open(String(args.path));
+      }
       try {
         const lessons = await listLessons();
         const answer = await InputDialog.getItem({

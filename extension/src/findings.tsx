@@ -10,6 +10,7 @@ interface IProps {
   trans: TranslationBundle;
   reveal: (place: IPlace) => void;
   explain: (what: string) => void;
+  open: (lesson: string) => void;
 }
 
 /** A state as sign, word and colour, as in the cells' outputs. */
@@ -70,6 +71,15 @@ function Finding(props: IProps & { finding: IFinding }): JSX.Element {
             {trans.__('explain %1', what)}
           </button>
         ))}
+        {finding.lesson !== null && (
+          <button
+            className="ddt-lab-link"
+            title={trans.__('Open the lesson on this symptom')}
+            onClick={() => props.open(finding.lesson as string)}
+          >
+            {trans.__('lesson %1', finding.symptom)}
+          </button>
+        )}
       </p>
     </article>
   );

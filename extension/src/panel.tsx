@@ -55,7 +55,10 @@ function Body(props: IProps & { followed: Followed | null }): JSX.Element {
   const explain = (what: string): void => {
     void props.commands.execute(CommandIDs.explain, { what });
   };
-  const links = { trans, reveal, explain };
+  const open = (path: string): void => {
+    void props.commands.execute(CommandIDs.lesson, { path });
+  };
+  const links = { trans, reveal, explain, open };
   return (
     <>
       <p className="ddt-lab-line">

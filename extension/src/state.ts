@@ -42,6 +42,8 @@ export interface IFinding {
   places: IFindingPlace[];
   fixes: string[];
   explain: string[];
+  /** The path of the symptom's lesson below the folder of lessons; null if there is none. */
+  lesson: string | null;
 }
 
 /** A view of the last run; ddt_notebook/views/registry.py lists them. */

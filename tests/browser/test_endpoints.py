@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.cookiejar
 import json
+import re
 import shutil
 import urllib.error
 import urllib.request
@@ -11,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+
+from ddt_notebook.symptoms import lessons
 
 from .server import Lab
 
@@ -93,15 +96,21 @@ def test_a_page_of_another_site_is_not_answered(lab: Lab, run: Path) -> None:
     assert status == 200, "the user's own page is answered"
 
 
-def test_an_opened_lesson_does_not_give_the_answer_away(lab: Lab) -> None:
+def test_an_opened_lesson_has_what_it_needs_but_not_the_answer(lab: Lab) -> None:
     name = "d-training/D.2.1-hang.ipynb"
-    (lab.folder / "opened").mkdir()
+    (lab.folder / "opened").mkdir(exist_ok=True)
     data = json.dumps({"path": name, "folder": "opened"}).encode()
     assert asked(lab, "POST", "lessons", data, headers=known(lab))[0] == 200
     book = json.loads((lab.folder / "opened" / "ddt-notebook" / name).read_text("utf-8"))
     sources = ["".join(cell["source"]) for cell in book["cells"]]
     at = sources.index("%ddt_predict D.2.1")
     assert not any(cell.get("outputs") for cell in book["cells"][at:])
+    for other in lessons.notebooks():
+        opened = lab.folder / "opened" / "ddt-notebook" / other
+        prose = "".join("".join(c["source"]) for c in json.loads(opened.read_text())["cells"])
+        for link in re.findall(r"\]\((?!http)([^)#]+)\)", prose):
+            assert (opened.parent / link).exists(), f"{opened.name} needs {link}"
+    assert (lab.folder / "opened/ddt-notebook/e-today/restart/report-1.ddt.json").exists()
     shutil.rmtree(lab.folder / "opened")
 
 

@@ -33,6 +33,8 @@ def test_the_quick_start_runs_to_its_end(page: Page, lab: Lab, root: Path) -> No
     expect(finding).to_contain_text("rank 0 never entered all_reduce")
     expect(finding).to_contain_text("loss_function(model(x), y).backward()")
     page.picture("quickstart-hang")
+    finding.get_by_role("button", name="lesson D.2.1").click()
+    expect(page.tab.get_by_role("tab", name="D.2.1-hang.ipynb")).to_be_visible()
 
 
 def test_a_finding_leads_to_its_line_and_reads_where_it_is_not_trusted(
