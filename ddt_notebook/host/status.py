@@ -36,8 +36,10 @@ class RankStatus:
     position
         The line that it runs, while it runs a cell.
     memory_bytes
-        Its share of memory. Pages that ranks share are divided among them (PSS; resident set size
-        if the system does not report PSS).
+        Resident set size (RSS), as in the panels; pages that ranks share count in each of them.
+    share_bytes
+        Its share of memory: pages that ranks share are divided among them (PSS; resident set size
+        if the system does not report PSS). The shares of all ranks add up to what they use.
     generation
         How often the process group has been formed.
     """
@@ -48,6 +50,7 @@ class RankStatus:
     state: str
     position: Position | None
     memory_bytes: int
+    share_bytes: int
     generation: int
 
 
@@ -147,7 +150,8 @@ def _rank_status(
         alive=handle.alive and handle.process.exists,
         state=state,
         position=handle.status.position if running and handle.status else None,
-        memory_bytes=handle.process.memory_share(),
+        memory_bytes=handle.process.resident_bytes() or 0,
+        share_bytes=handle.process.memory_share(),
         generation=generation,
     )
 

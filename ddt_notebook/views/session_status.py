@@ -13,7 +13,7 @@ from .displayable import Displayable
 #: Up to this many ranks each one has a row; beyond, ranks in the same state share one.
 ROWS = 8
 
-_HEAD = ("rank", "pid", "state", "memory", "at")
+_HEAD = ("rank", "pid", "state", "memory (RSS)", "at")
 
 
 class RankStatusLike(Protocol):
@@ -31,6 +31,8 @@ class RankStatusLike(Protocol):
     def position(self) -> Position | None: ...
     @property
     def memory_bytes(self) -> int | None: ...
+    @property
+    def share_bytes(self) -> int: ...
 
 
 class SessionStatusLike(Protocol):
@@ -99,6 +101,8 @@ class StatusView(Displayable):
             parts.append(f"{gpus} (computed on the CPU)")
         if status.seed is not None:
             parts.append(f"seed {status.seed} + rank")
+        if together := sum(rank.share_bytes for rank in status.ranks):
+            parts.append(f"{words.size(together)} together")
         parts.append(f"up {words.duration(status.uptime_s)}")
         if status.frozen:
             parts.append("a hang is held: %ddt_release ends it")

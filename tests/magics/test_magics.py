@@ -97,8 +97,9 @@ class FakeSession:
 
     def status(self) -> Any:
         rank = {"pid": 4000, "alive": True, "state": "ready", "position": None}
+        rank |= {"memory_bytes": 0, "share_bytes": 0}
         return SimpleNamespace(
-            ranks=[SimpleNamespace(rank=r, memory_bytes=0, **rank) for r in range(self.world_size)],
+            ranks=[SimpleNamespace(rank=r, **rank) for r in range(self.world_size)],
             world_size=self.world_size,
             backend="gloo",
             has_group=True,

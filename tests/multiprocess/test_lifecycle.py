@@ -132,8 +132,12 @@ def test_a_hang_is_held_and_released(session: ddt.Session) -> None:
     assert run.frozen
     assert session.frozen
     assert ddt.diagnose(run).findings[0].ranks == [1]
-    states = {rank.rank: rank.state for rank in session.status().ranks}
-    assert states == {0: "blocked", 1: "ready"}
+    ranks = session.status().ranks
+    assert {rank.rank: rank.state for rank in ranks} == {0: "blocked", 1: "ready"}
+    for rank in ranks:  # a fork shares most of its pages with its parent
+        resident = psutil.Process(rank.pid).memory_info().rss
+        assert abs(rank.memory_bytes - resident) < 0.1 * resident
+        assert 0 < rank.share_bytes < rank.memory_bytes
     for refused in (lambda: session.run("1"), lambda: session.push(a=1), lambda: session.pull("a")):
         with pytest.raises(ddt.SessionError) as raised:
             refused()

@@ -13,6 +13,7 @@ class Rank:
     state: str = "idle"
     position: Position | None = None
     memory_bytes: int | None = 210_000_000
+    share_bytes: int = 60_000_000
 
 
 @dataclass
@@ -34,10 +35,10 @@ class Status:
 def test_one_row_for_each_rank() -> None:
     busy = Rank(1, 4001, state="running", position=Position(file="cell[3]", line=7, code="f()"))
     assert repr(StatusView(Status([Rank(0), busy]))).splitlines() == [
-        "2 ranks · gloo · up 12 s",
-        "  rank  pid   state    memory  at",
+        "2 ranks · gloo · 120 MB together · up 12 s",
+        "  rank  pid   state    memory (RSS)  at",
         "  0     4000  idle     210 MB",
-        "  1     4001  running  210 MB  cell[3] line 7: f()",
+        "  1     4001  running  210 MB        cell[3] line 7: f()",
     ]
 
 
