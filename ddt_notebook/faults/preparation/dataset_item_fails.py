@@ -61,7 +61,7 @@ CARD = FaultCard(
     expected=Expected(ranks=(1,), waiting=(0, 2), lines={0: 17, 1: 11, 2: 17}),
     fixes=(
         Advice(
-            "fix distributed API usage",
+            "fix behavior logic",
             "never skip an item on one rank only: the ranks would make different numbers of steps; "
             "return a substitute from the dataset, or pass a collate_fn that pads",
         ),

@@ -51,12 +51,12 @@ CARD = FaultCard(
             "loader itself instead of counting steps",
         ),
         Advice(
-            "fix distributed API usage",
+            "fix behavior logic",
             "to go on for a fixed number of steps, start over when the iterator ends, on all ranks "
             "alike; or agree on the smallest number with all_reduce(MIN)",
         ),
         Advice(
-            "fix communication configuration",
+            "fix distributed API usage",
             "where uneven data is meant, train inside `with model.join():`, so that ranks without "
             "batches answer the others",
         ),

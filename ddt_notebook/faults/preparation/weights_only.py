@@ -51,7 +51,7 @@ CARD = FaultCard(
     expected=Expected(ranks=(0, 1), lines={0: 12, 1: 12}),
     fixes=(
         Advice(
-            "fix distributed API usage",
+            "fix behavior logic",
             "put only tensors, numbers, strings, lists and dicts into the checkpoint: "
             "`vars(settings)` instead of `settings`",
         ),

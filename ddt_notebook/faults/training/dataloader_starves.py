@@ -67,7 +67,7 @@ CARD = FaultCard(
     expected=Expected(ranks=(0, 1), lines={0: 16, 1: 16}, confidence="likely"),
     fixes=(
         Advice(
-            "fix distributed API usage",
+            "fix behavior logic",
             "load ahead in separate processes: num_workers > 0, persistent_workers=True, and "
             "pin_memory=True with a GPU",
         ),

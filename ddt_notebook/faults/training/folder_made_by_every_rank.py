@@ -41,11 +41,11 @@ CARD = FaultCard(
     expected=Expected(ranks=(1,), waiting=(0,), lines={0: 8, 1: 5}),
     fixes=(
         Advice(
-            "fix consistency between devices",
+            "fix behavior logic",
             "pass exist_ok=True, or make the folder on rank 0 and let all ranks meet in a barrier",
         ),
         Advice(
-            "fix distributed API usage",
+            "fix behavior logic",
             "where the name has a date or a random part, choose it on rank 0 and send it to all "
             "with broadcast_object_list",
         ),

@@ -46,7 +46,7 @@ CARD = FaultCard(
     expected=Expected(ranks=(0, 1), confidence="possible"),
     fixes=(
         Advice(
-            "fix communication configuration",
+            "fix memory/core setting",
             "start each rank with OMP_NUM_THREADS set to the processors of the machine divided by "
             "its ranks (torchrun sets 1), or call torch.set_num_threads",
         ),
@@ -60,7 +60,7 @@ CARD = FaultCard(
             "run fewer ranks on the machine, or ask the scheduler for more processors for each",
         ),
         Advice(
-            "fix batch size/data partition",
+            "fix memory/core setting",
             "count the workers of the loaders, too: num_workers times ranks should not exceed the "
             "processors",
         ),

@@ -47,9 +47,12 @@ CARD = FaultCard(
     expected=Expected(ranks=(1, 2), waiting=(0,), lines={0: 10, 1: 8, 2: 8}),
     fixes=(
         Advice(
+            "fix behavior logic",
+            "make the file on rank 0, let all ranks meet in a barrier, then open it",
+        ),
+        Advice(
             "fix consistency between devices",
-            "make the file on rank 0, let all ranks meet in a barrier, then open it; use an "
-            "absolute path on a disk that every rank sees",
+            "use an absolute path on a disk that every rank sees, with the same files for all",
         ),
         Advice(
             "fix distributed API usage",

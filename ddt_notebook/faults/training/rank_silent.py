@@ -50,7 +50,7 @@ CARD = FaultCard(
     expected=Expected(ranks=(1,), waiting=(0,), lines={0: 10}),
     fixes=(
         Advice(
-            "fix communication configuration",
+            "fix behavior logic",
             "find the call that holds the interpreter at the line shown; give it a time limit or "
             "run it in a separate process",
         ),

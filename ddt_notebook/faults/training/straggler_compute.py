@@ -67,12 +67,12 @@ CARD = FaultCard(
             "is throttled or shared",
         ),
         Advice(
-            "fix communication configuration",
+            "fix distributed API usage",
             "where ranks cannot be made equal, let them meet less often: accumulate gradients "
             "inside no_sync() over several batches",
         ),
         Advice(
-            "fix distributed API usage",
+            "fix behavior logic",
             "do what only rank {rank} does in a thread or process beside the training",
         ),
     ),

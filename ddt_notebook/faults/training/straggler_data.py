@@ -75,7 +75,7 @@ CARD = FaultCard(
             "a local disk before training",
         ),
         Advice(
-            "fix distributed API usage",
+            "fix behavior logic",
             "prepare batches ahead: num_workers > 0, prefetch_factor, persistent_workers=True",
         ),
     ),

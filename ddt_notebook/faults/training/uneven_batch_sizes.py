@@ -69,7 +69,7 @@ CARD = FaultCard(
             "train on devices of one kind, so that equal batches take equally long",
         ),
         Advice(
-            "fix communication configuration",
+            "fix distributed API usage",
             "where batches must differ, accumulate on the ranks with small ones inside no_sync(), "
             "so that all meet after about equal work",
         ),
