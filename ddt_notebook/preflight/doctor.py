@@ -21,6 +21,7 @@ from ..model.hosts import Pair, Trial
 from ..model.preflight import Check, Preflight
 from ..views.preflight import PreflightView
 from .differences import DIFFERENT_VERSIONS, OF_RANK, differences
+from .frameworks import framework_checks
 from .hosts import host_checks, links, machine
 from .links import slow_pairs
 from .network import network_checks, up_interfaces
@@ -132,6 +133,7 @@ def examine(
     progress("importing torch in a fresh process …")
     facts, ended = read_versions()
     checks: list[Check] = list(version_checks(facts, ended))
+    checks += framework_checks(os.environ)
     if form_groups and facts:
         progress("forming a group of two processes …")
         checks += backend_checks(facts)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -20,6 +21,7 @@ from ddt_notebook.model.codec import FormatError
 from ddt_notebook.model.preflight import Check, Preflight
 from ddt_notebook.preflight import processes, resources, versions
 from ddt_notebook.preflight.doctor import compare_machines, compare_reports, doctor, rank_checks
+from ddt_notebook.preflight.frameworks import framework_checks
 from ddt_notebook.preflight.network import network_checks
 from ddt_notebook.preflight.processes import Ended
 from ddt_notebook.preflight.shadows import shadow_checks
@@ -45,6 +47,51 @@ WELL = Ended(0, "", "")
 
 def verdicts(checks: object) -> dict[str, str]:
     return {check.name: check.verdict for check in checks}  # type: ignore[attr-defined]
+
+
+# -- frameworks ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Check]]:
+    """Puts packages with these requirements first on the path, and checks what is installed."""
+
+    def check(packages: dict[str, list[str]], **environment: str) -> list[Check]:
+        for name, needs in packages.items():
+            package, _, version = name.partition(" ")
+            folder = tmp_path / f"{package}-{version}.dist-info"
+            folder.mkdir()
+            lines = ["Metadata-Version: 2.1", f"Name: {package}", f"Version: {version}"]
+            lines += [f"Requires-Dist: {need}" for need in needs]
+            (folder / "METADATA").write_text("\n".join(lines))
+        monkeypatch.syspath_prepend(tmp_path)
+        return [one for one in framework_checks(environment) if one.name in str(packages)]
+
+    return check
+
+
+def test_a_framework_that_needs_another_version(installed: Callable[..., list[Check]]) -> None:
+    needs = ["torch<2.3,>=2", "numpy>=1", "no-such-package>=1", 'psutil>=900; extra == "x"', "~odd"]
+    found = installed({"deepspeed 0.19": needs})
+    assert {one.verdict for one in found} == {"warning"}
+    said = [one.seen for one in found]
+    assert said[0].startswith("deepspeed 0.19 needs torch<2.3,>=2; 2.")
+    assert said[1:] == ["deepspeed 0.19 needs no-such-package>=1, which is not installed"]
+
+
+def test_frameworks_that_fit_are_listed(installed: Callable[..., list[Check]]) -> None:
+    assert not installed({"accelerate 99.1": ["torch>=2.0", "numpy"]})
+    (listed,) = [one for one in framework_checks({}) if one.name == "frameworks"]
+    assert "accelerate 99.1" in listed.seen
+    assert listed.verdict == "ok"
+
+
+def test_keras_3_does_not_train_on_several_workers(installed: Callable[..., list[Check]]) -> None:
+    installed({"tensorflow 2.21.0": [], "keras 3.15.1": []})
+    told = [one for one in framework_checks({}) if one.name == "Keras"]
+    assert [one.verdict for one in told] == ["ok"]
+    assert "TF_USE_LEGACY_KERAS=1" in told[0].meaning
+    assert "Keras" not in verdicts(framework_checks({"TF_USE_LEGACY_KERAS": "1"}))
 
 
 # -- this machine ----------------------------------------------------------------------------------

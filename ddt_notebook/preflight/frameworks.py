@@ -1,0 +1,80 @@
+"""Checks whether the installed frameworks fit each other and torch; imports none of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+from ..model.preflight import Check
+
+#: Packages that train on several processes, or that such packages need in a version that fits.
+_PACKAGES = (
+    *("accelerate", "colossalai", "deepspeed", "horovod", "keras", "lightning", "megatron-core"),
+    *("pytorch-lightning", "ray", "tensorflow", "tensorflow-cpu", "tf_keras", "torchaudio"),
+    *("torchdata", "torchtitan", "torchtune", "torchvision", "transformers"),
+)
+_LEGACY_KERAS = "TF_USE_LEGACY_KERAS"
+
+_check = functools.partial(Check, "versions")
+
+
+def framework_checks(environment: Mapping[str, str]) -> Iterator[Check]:
+    """Check what the installed frameworks say that they need.
+
+    Parameters
+    ----------
+    environment
+        The environment variables of a job.
+    """
+    installed = {name: version for name in _PACKAGES if (version := _version(name))}
+    if installed:
+        named = ", ".join(f"{name} {version}" for name, version in installed.items())
+        yield _check("frameworks", "ok", named)
+    for name, version in installed.items():
+        for unmet in _unmet(name):
+            yield _check(
+                name,
+                "warning",
+                f"{name} {version} needs {unmet}",
+                "its import, or a call that has changed, may fail",
+                f"let pip choose versions that fit each other: pip install --upgrade {name}",
+            )
+    keras, legacy = installed.get("keras", ""), environment.get(_LEGACY_KERAS)
+    uses_tensorflow = {"tensorflow", "tensorflow-cpu"} & installed.keys()
+    if uses_tensorflow and keras.startswith("3.") and legacy != "1":
+        # seen with TensorFlow 2.21 and Keras 3.15; https://github.com/keras-team/keras/issues/20585
+        yield _check(
+            "Keras",
+            "ok",
+            f"tf.keras is Keras {keras}",
+            "its fit fails under MultiWorkerMirroredStrategy: install tf_keras and set "
+            f"{_LEGACY_KERAS}=1 for jobs on several workers",
+        )
+
+
+def _unmet(name: str) -> Iterator[str]:
+    """The requirements of a package that the installed packages do not meet."""
+    for text in metadata.requires(name) or ():
+        try:
+            wanted = Requirement(text)
+        except InvalidRequirement:
+            continue
+        if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
+            continue
+        there = _version(wanted.name)
+        needed = f"{wanted.name}{wanted.specifier}"
+        if not there:
+            yield f"{needed}, which is not installed"
+        elif not wanted.specifier.contains(there, prereleases=True):
+            yield f"{needed}; {there} is installed"
+
+
+def _version(name: str) -> str:
+    """The installed version of a package; empty if it is not installed."""
+    try:
+        return metadata.version(name) or ""
+    except metadata.PackageNotFoundError:
+        return ""
