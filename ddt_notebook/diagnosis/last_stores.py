@@ -100,6 +100,14 @@ class LastStores:
                     ),
                 )
 
+    def times(self, statement: ast.stmt, rank: int) -> int | None:
+        """How often a rank was seen to come to a statement; None if its ways are not known."""
+        branches = self._branches.get(rank)
+        if branches is None:
+            return None
+        store = _store(self._program.tree_of(statement), statement)
+        return sum(one.times for one in branches.outcomes if self._came_to(store, one))
+
     def _last(self, stores: list[_Store], branches: RankBranches, end: int) -> _Store | None:
         shows: dict[int, _Store] = {}
         for index, outcome in enumerate(branches.outcomes):

@@ -124,7 +124,7 @@ class Partings:
         #: The ranks of which all of the user's code was observed.
         self._wholly = {rank for rank, one in self._branches.items() if not one.callbacks_only}
         self._program, self._meetings, self._paths = program, meetings, paths
-        self._last_stores = LastStores(program, self._branches)
+        self.last_stores = LastStores(program, self._branches)
 
     def why_absent(
         self, call: Call, caller: RankReport, absent: RankReport, at: Position | None
@@ -394,7 +394,7 @@ class Partings:
             if times:
                 until[rank] = known.events_dropped + times[-1]
         if {absent, caller} <= until.keys():
-            yield from self._last_stores.before(found.decision, until)
+            yield from self.last_stores.before(found.decision, until)
 
     # -- the events of two ranks ---------------------------------------------------------------
 

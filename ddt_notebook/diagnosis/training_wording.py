@@ -32,6 +32,16 @@ def _names(values: Values) -> str:
     return listing([*names[:_MOST_NAMES], *more])
 
 
+def _written_unequally(fact: Fact) -> str:
+    """Return ``train.py line 9: slow.lerp_(fast) ran 12 times on rank 0, never on rank 1``."""
+    ran = [
+        f"{count(times, 'time') if times else 'never'} on {ranks_text(ranks)}"
+        for times, ranks in sorted(fact.values["times"], reverse=True)
+    ]
+    place = fact.place.label if fact.place is not None else "an unknown line"
+    return f"{place} ran {', '.join(ran)}"
+
+
 def _several(values: Values, one: str, several: str) -> str:
     """Return the verb form that fits the number of names."""
     return one if len(values["names"]) == 1 else several
@@ -201,6 +211,13 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         f"the state of {f.values['optimizer']} differs between ranks: {_parted(f)}"
     ),
     "parameters-changed": _parameters_changed,
+    "used-module-left-behind": lambda f: (
+        f"{f.values['model']} is called in training on every rank, but "
+        f"{ranks_text(f.values['others'])} changed it and {ranks_text(f.ranks)} did not"
+    ),
+    "used-module-apart": (
+        "{model} is called in training on every rank, and each rank changed it in another way"
+    ),
     "parameters-changed-unwatched": (
         "parameters of {model} were changed outside the optimizer on {ranks}: {name} differs at "
         "the end"
@@ -550,6 +567,11 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "ddp-reports-later": "DDP reports it only at the next forward pass, and there was none",
     "state-differs": "gradients and settings were equal, but {name} is not",
     "written-alone": _written_alone,
+    "written-unequally": _written_unequally,
+    "equal-at-first-call": (
+        "its copies were equal when they were called first, and differ at the end; neither DDP "
+        "nor an optimizer holds it"
+    ),
     "ddp-equalises-once": "DDP makes replicas equal once, when it is built",
     "differ-at-the-end": "{parameters:parameter} differ at the end, first {name}",
     "nothing-sent": "no gradient and no parameter was sent in {steps:step} of {optimizer}",

@@ -375,8 +375,17 @@ class CellRun:
         self._outcome = outcome
         self._held = self._state_now(whole=True)
         self._ended_s = time.monotonic()
-        if outcome != "ok":
+        if outcome != "ok" or self._used_modules_differ:
             self._branches = rank_branches(run.handle for run in self._runs if run.asked)
+
+    @property
+    def _used_modules_differ(self) -> bool:
+        """Whether the ranks trained with modules that are not equal, for which a line may show."""
+        answers = (run.answer for run in self._runs)
+        observed = (one.observed for one in answers if isinstance(one, CellEnded))
+        trainings = (one.training for one in observed if one is not None)
+        used = (one.used for one in trainings if one is not None)
+        return len({tuple(module.last for module in modules) for modules in used}) > 1
 
     def _begin_rescue(self, interrupt: frozenset[int]) -> None:
         self._state = None

@@ -382,6 +382,35 @@ class SummedForward:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UsedModule:
+    """A module that was called between the first two steps, and that nothing trains.
+
+    It is neither in DDP nor are its parameters in an optimizer: a teacher, or a target network.
+
+    Attributes
+    ----------
+    name
+        The variable, such as ``"self.teacher"``; otherwise its class.
+    where
+        The line that called it first.
+    watched
+        Names of the parameters whose fingerprints are taken.
+    shapes
+        How many of its parameters have each shape; shapes are given as ``"10×20"``.
+    first, last
+        Fingerprints of its watched parameters when it was called first, and at the end of the run
+        or when it was deleted.
+    """
+
+    name: str
+    where: Position | None = None
+    watched: tuple[str, ...] = ()
+    shapes: dict[str, int] = field(default_factory=dict)
+    first: tuple[int, ...] = ()
+    last: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankTraining:
     """How one rank trained in this run.
 
@@ -415,6 +444,8 @@ class RankTraining:
         parallelism are.
     summed
         The first forward passes that added up activations over ranks.
+    used
+        The modules that were called between the first two steps and that nothing trains.
     losses
         The losses of the first backward passes, if they are numbers on the CPU.
     threads, processors
@@ -433,6 +464,7 @@ class RankTraining:
     not_finite: NotFinite | None = None
     replicated: tuple[ReplicatedTensor, ...] = ()
     summed: tuple[SummedForward, ...] = ()
+    used: tuple[UsedModule, ...] = ()
     losses: tuple[float, ...] = ()
     threads: int = 0
     processors: int = 0

@@ -66,6 +66,7 @@ from . import (
     tensorflow,
     threads,
     unwrapped,
+    used_modules,
     values,
 )
 
@@ -88,6 +89,7 @@ _MODULES = (
     metrics,
     values,
     diverged,
+    used_modules,
     steps,
     unwrapped,
     tensorflow,

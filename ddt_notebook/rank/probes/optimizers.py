@@ -119,7 +119,7 @@ class OptimizerLog:
         frame = sys._getframe()
         self.place = user_line(frame)
         parameters = _parameters(optimizer)
-        found = _visible(optimizer, frame)
+        found = visible(optimizer, frame)
         self.name = next((n for n, o in found.optimizers.items() if o is optimizer), "")
         model, wrapper = self._owner(parameters, found, replicas)
         names = found.parameter_names()
@@ -441,7 +441,7 @@ def _differ(before: tuple[int, int] | None, now: tuple[int, int] | None) -> bool
     return before[1] != now[1]
 
 
-def _visible(optimizer: Optimizer, frame: FrameType) -> Objects:
+def visible(optimizer: Optimizer, frame: FrameType) -> Objects:
     """Models and optimizers in variables of the user's frames, up to the optimizer's frame."""
     found = Objects()
     for user in list(user_frames(frame))[:_FRAMES]:

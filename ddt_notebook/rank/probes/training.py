@@ -9,7 +9,7 @@ import functools
 import os
 import sys
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from math import isfinite, isinf
 from threading import get_ident
@@ -35,8 +35,9 @@ from .frames import calling_package, user_line
 from .hand_updates import HandUpdates
 from .kept_graphs import WATCHED, KeptGraphs
 from .objects import find
-from .optimizers import OptimizerLog
+from .optimizers import OptimizerLog, visible
 from .replicas import ReplicaLog, built
+from .used_modules import UsedModules
 
 #: Models with more elements than this are not searched for NaN and infinity.
 _MAX_ELEMENTS = 50_000_000
@@ -97,6 +98,8 @@ class TrainingRecord:
         self._clipped: list[weakref.ref[torch.Tensor]] = []
         self._graphs = KeptGraphs()
         self._by_hand = HandUpdates()
+        #: Modules that are called beside the trained ones.
+        self.used = UsedModules()
         #: Optimizers before whose next step gradients are examined.
         self.sampling: list[OptimizerLog] = []
         #: A step at whose end something is to be done, and what; another thread sets it.
@@ -117,12 +120,14 @@ class TrainingRecord:
         self._losses = []
         self._graphs = KeptGraphs()
         self._by_hand = HandUpdates()
+        self.used.begin_run()
         self.sampling = []
 
     def end_run(self) -> None:
         """End a cell whose record has been read, and release the user's tensors."""
         for log in (*self._stepped, *self._passed):
             log.release()
+        self.used.release()
         self.sampling = []
 
     @property
@@ -175,6 +180,7 @@ class TrainingRecord:
             log = self._known(model)
             log.built, log.made = built(model), user_line(sys._getframe())
             log.made_by = calling_package(sys._getframe())
+            self.used.begin(model)
         except Exception as error:  # noqa: BLE001  (a model may raise anything)
             self._end(error)
 
@@ -276,6 +282,7 @@ class TrainingRecord:
         log = self._known(model)
         if log.run != self._run:
             log.begin(model, self._run)
+            self.used.begin(model)
             self._passed = [*self._passed, log][-_MAX_LOGS:]
         return log
 
@@ -392,6 +399,8 @@ class TrainingRecord:
             if self._clipped:
                 self.take_clipped(optimizer)
             log = self._stepping_log
+            if self.used.is_open:
+                self._end_used(optimizer)
             if log is not None:
                 if log.after_step(optimizer):
                     if log not in self.sampling:
@@ -402,6 +411,12 @@ class TrainingRecord:
                     self._reached(*self._at_end)
         except Exception as error:  # noqa: BLE001
             self._end(error)
+
+    def _end_used(self, optimizer: Optimizer) -> None:
+        # the first optimizer's steps count
+        if self._stepped and self._stepped[0].optimizer() is optimizer:
+            frame = sys._getframe(1)
+            self.used.stepped(lambda: visible(optimizer, frame).modules)
 
     def _log_of(self, optimizer: Optimizer) -> OptimizerLog:
         log = self._optimizers.get(optimizer)
@@ -427,6 +442,14 @@ class TrainingRecord:
         if log.run_beside != self._run:
             log.begin_beside(self._run)
         return log
+
+    def _trained(self) -> Iterator[torch.Tensor]:
+        """The parameters that optimizers hold, and those of models in DDP."""
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                yield from group["params"]
+        for model in self._replicas:
+            yield from model.parameters()
 
     # -- at the end of a cell ------------------------------------------------------------------
 
@@ -462,6 +485,7 @@ class TrainingRecord:
             not_finite=lost and replace(lost, lasting=not self._last_is_finite),
             replicated=tuple(replicated.RECORD.tensors),
             summed=tuple(summed_activations.RECORD.sums),
+            used=self.used.observed(self._trained()),
             losses=tuple(self._losses),
             threads=torch.get_num_threads(),
             processors=_processors(),
@@ -549,6 +573,7 @@ def _record_compilation() -> None:
 
     @functools.wraps(original_compile)
     def compiled(model: Any = None, *args: Any, **kwargs: Any) -> Any:
+        RECORD.used.compiles()
         result = original_compile(model, *args, **kwargs)
         if _is_replica(model) and isinstance(result, torch.nn.Module):
             # the wrapper of its forward above is compiled, too, and records nothing

@@ -1,0 +1,146 @@
+"""Notices modules outside DDP and of no optimizer that are called between the first steps.
+
+Such a module is a teacher, a target network or a slow encoder. A hook of torch for all modules is
+on until the second step of a run has ended; later steps are not observed and cost nothing. At the
+end of the run, sketches show whether the module was changed.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from ...model import Position
+from ...model.training import UsedModule
+from .fingerprints import choose, shape_text
+from .frames import user_line
+from .watched import Watched
+
+#: The step with whose end the hook is removed, and the most modules that are noted.
+_STEPS, _MOST = 2, 16
+
+
+class _Used:
+    """One module."""
+
+    def __init__(self, module: nn.Module, where: Position | None) -> None:
+        self.module = weakref.ref(module)
+        self.kind = type(module).__name__
+        self.name = ""
+        self.where = where
+        #: Whether it was called between the first and the second step of the run.
+        self.between = False
+        named = list(module.named_parameters())
+        watched = [named[at] for at in choose(len(named))]
+        self.names = tuple(name for name, _ in watched)
+        self.shapes = dict(Counter(shape_text(parameter) for _, parameter in named))
+        self._watched = Watched(module, [parameter for _, parameter in watched])
+        self.first = tuple(self._watched.values())
+
+    def holds(self, parameters: set[int]) -> bool:
+        """Whether any of these parameters, given by ``id``, is one of the module's."""
+        return any(id(one) in parameters for one in self._watched.tensors())
+
+    def release(self) -> None:
+        """Release the user's tensors."""
+        self._watched.release()
+
+    def observed(self) -> UsedModule:
+        """What was seen of it."""
+        return UsedModule(
+            name=self.name or self.kind,
+            where=self.where,
+            watched=self.names,
+            shapes=self.shapes,
+            first=self.first,
+            last=tuple(self._watched.values()),
+        )
+
+
+class UsedModules:
+    """The modules of one run."""
+
+    def __init__(self) -> None:
+        self._remove: Callable[[], None] | None = None
+        self._used: dict[int, _Used] = {}
+        #: The ``id`` of modules that are parts of others, or of which nothing is to be known.
+        self._known: set[int] = set()
+        self._steps = 0
+        self._compiles = False
+
+    def compiles(self) -> None:
+        """The user has something compiled: the compiler refuses code with such a hook."""
+        self._compiles = True
+        self._close()
+
+    def begin_run(self) -> None:
+        """Begin a cell."""
+        self._close()
+        self._used, self._known, self._steps = {}, set(), 0
+
+    def begin(self, replica: nn.Module) -> None:
+        """A model in DDP was made, or passes for the first time in this run."""
+        if self._steps >= _STEPS:
+            return
+        self._known.update(map(id, replica.modules()))
+        if self._remove is None and not self._compiles:
+            self._remove = register_module_forward_pre_hook(self._called).remove
+
+    def _called(self, module: nn.Module, inputs: Any) -> None:
+        one = id(module)
+        if one in self._known:
+            used = self._used.get(one)
+            if used is not None and self._steps:
+                used.between = True
+            return
+        self._known.update(map(id, module.modules()))
+        if len(self._used) < _MOST and next(module.parameters(), None) is not None:
+            used = self._used[one] = _Used(module, user_line(sys._getframe()))
+            used.between = self._steps > 0
+
+    def stepped(self, names: Callable[[], Mapping[str, nn.Module]]) -> None:
+        """An optimizer's step has ended; ``names`` returns the modules among the variables."""
+        self._steps += 1
+        if self._steps < _STEPS:
+            return
+        self._close()
+        if any(used.between for used in self._used.values()):
+            found = {id(module): name for name, module in names().items()}
+            for one, used in self._used.items():
+                used.name = found.get(one, "")
+
+    def _close(self) -> None:
+        if self._remove is not None:
+            self._remove()
+            self._remove = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls are noted now."""
+        return self._remove is not None
+
+    def release(self) -> None:
+        """Release the user's tensors."""
+        for used in self._used.values():
+            used.release()
+
+    def observed(self, trained: Iterable[torch.Tensor]) -> tuple[UsedModule, ...]:
+        """The modules that were called between the first two steps.
+
+        Parameters
+        ----------
+        trained
+            The parameters of optimizers and of models in DDP, whose modules are left out.
+        """
+        self._close()
+        held = set(map(id, trained))
+        return tuple(
+            used.observed() for used in self._used.values() if used.between and not used.holds(held)
+        )
