@@ -22,8 +22,8 @@ from ddt_notebook.views.registry import VIEWS
 FIGURES = "figures.json"
 _MAGICS_HEAD = """# Magics
 
-`%load_ext ddt_notebook` brings them. Each takes `-h`, and returns an object that shows itself as
-text in a terminal and as HTML in a notebook. Defaults are traits: `%config DDT.timeout = 20`.
+`%load_ext ddt_notebook` loads them. Each takes `-h`, and returns an object that shows itself as
+text in a terminal and as HTML in a notebook. `%config DDT.timeout = 20` changes a default.
 """
 #: Magics in the order in which one meets them; all others follow.
 _MAGICS_AS_MET = (
@@ -36,8 +36,8 @@ _LESSONS_HEAD = """# Lessons
 A lesson for each named symptom of the study: a training run that really fails, what the assistant
 says about it, why it happens, the repair, and what the same fault looks like on a cluster. Each
 takes 10 to 15 minutes to read, 15 to 25 if you read English slowly, and some seconds to run.
-`ddt-notebook lessons --copy FOLDER` puts them into a folder of yours, without the answers below
-each question: `%ddt_predict` takes yours.
+`ddt-notebook lessons --copy FOLDER` copies them into a folder, without the outputs below
+each question; there, `%ddt_predict` takes your answer.
 
 Begin with the [quick start](notebooks/00-quickstart.ipynb) and
 [the tour](notebooks/01-tour.ipynb); [your own job](notebooks/90-your-own-job.ipynb) records a
@@ -46,8 +46,8 @@ script that does not end, and repairs it.
 _PATH_HEAD = """
 ## A path
 
-The sections below follow the order of the study. To learn, begin with the hang, and do the
-exercises of each lesson after it:
+The sections below follow the order of the study. If you want to learn, take this path instead. It begins with the
+hang; do the exercises of each lesson after it:
 
 """
 #: From the first hang to rarer faults.
