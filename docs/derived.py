@@ -46,8 +46,8 @@ script that does not end, and repairs it.
 _PATH_HEAD = """
 ## A path
 
-The sections below follow the order of the study. If you want to learn, take this path instead. It begins with the
-hang; do the exercises of each lesson after it:
+The sections below follow the order of the study. If you want to learn, take this path instead. It
+begins with the hang; do the exercises of each lesson after it:
 
 """
 #: From the first hang to rarer faults.

@@ -45,10 +45,10 @@ def notebook_of(one: Exercise) -> nbformat.NotebookNode:
         "is graded alone, so it must contain all that it needs."
     )
     check = (
-        "`%ddt_hint` gives one hint after the other, three in all, and then a solution. "
+        "`%ddt_hint` gives one of three hints each time, and then a solution. "
         "`%ddt_check` runs your last version on fresh ranks and shows which behaviours hold; it "
-        "fails until all do.\n\n<details>\n<summary>The lesson to read on (its title shows what "
-        f"kind of fault it is)</summary>\n\n{_lesson_link(one)}\n\n</details>"
+        "fails until all of them hold.\n\n<details>\n<summary>The lesson to read on (its title "
+        f"shows what kind of fault it is)</summary>\n\n{_lesson_link(one)}\n\n</details>"
     )
     cells = [
         _markdown(one, "story", story),
@@ -87,7 +87,7 @@ def _attributes(one: Exercise) -> str:
             if setting.batch
             else "0: the whole share of a rank is one batch",
             "accumulate": "batches whose gradients make one step",
-            "learning_rate": "of plain gradient descent",
+            "learning_rate": "the learning rate of plain gradient descent",
             "late_rank": "the rank that is slow, in exercises with one",
             "folder": "a folder for files, the same on all ranks",
         }.items()

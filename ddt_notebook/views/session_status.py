@@ -102,7 +102,7 @@ class StatusView(Displayable):
         if status.seed is not None:
             parts.append(f"seed {status.seed} + rank")
         if together := sum(rank.share_bytes for rank in status.ranks):
-            parts.append(f"{words.size(together)} together")
+            parts.append(f"{words.size(together)} of memory together")
         parts.append(f"up {words.duration(status.uptime_s)}")
         if status.frozen:
             parts.append("a hang is held: %ddt_release ends it")

@@ -52,10 +52,13 @@ EXERCISE = Exercise(
     """,
     hints=(
         "Which rank meets the damaged sample, and what does it do in that epoch?",
-        "One bad sample costs a rank its whole step, and the others wait for its gradients.",
         (
-            "Read the samples one by one, catch the error of a single sample, and make the "
-            "step with the rest."
+            "Because of one bad sample, the rank skips its whole step, and the others wait for "
+            "its gradients."
+        ),
+        (
+            "Read the samples one by one, catch the error of a single sample, and make the step "
+            "with the rest."
         ),
     ),
     behaviours=(*TRAINING[:5], as_one(within=0.1), ACCURACY),

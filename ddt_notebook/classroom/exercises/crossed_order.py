@@ -9,7 +9,7 @@ from ddt_notebook.classroom.reference import validation_accuracy, validation_los
 
 ALL_ACCURACY = value(
     "accuracy-value",
-    "`accuracy` is that on all validation samples, on every rank",
+    "`accuracy` is the accuracy on all validation samples, on every rank",
     "accuracy",
     validation_accuracy,
 )
@@ -29,7 +29,8 @@ EXERCISE = Exercise(
     story="""
     After training the ranks add up two numbers over the validation data: the loss and the right
     answers. Nothing fails, yet rank 0 prints an accuracy of more than 100 %. On every rank,
-    `accuracy` and `mean_loss` should be those on all of `exercise.validation`.
+    `accuracy` and `mean_loss` should be the accuracy and the mean loss on all of
+    `exercise.validation`.
     """,
     faults=("swapped-collectives",),
     start="""

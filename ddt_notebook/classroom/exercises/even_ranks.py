@@ -23,7 +23,7 @@ def _odd_ranks_free(seen: Evidence) -> str:
 EVEN_FREE = Behaviour("odd-free", "the odd ranks evaluate nothing", _odd_ranks_free)
 ALL_ACCURACY = value(
     "value",
-    "`accuracy` is that on all validation samples, on every rank",
+    "`accuracy` is the accuracy on all validation samples, on every rank",
     "accuracy",
     validation_accuracy,
 )
@@ -36,9 +36,9 @@ EXERCISE = Exercise(
     minutes=12,
     story="""
     The odd ranks should be free for other work while the even ranks (0, 2, …) share the evaluation;
-    then rank 0 sends the result to all ranks, over another group. The job hangs where that second
-    group is made. `accuracy` should be that on all of `exercise.validation`, the same on every
-    rank; the odd ranks should read none of these samples.
+    then rank 0 sends the result to all ranks, over another group. The job hangs at the line that
+    makes this second group. `accuracy` should be that on all of `exercise.validation`, the same on
+    every rank; the odd ranks should read none of these samples.
     """,
     faults=("new-group-on-some-ranks",),
     lesson="D.2.1",
@@ -90,13 +90,13 @@ EXERCISE = Exercise(
     """,
     hints=(
         (
-            "At which call do the ranks wait, and for whom? How many groups has each rank "
-            "made by then?"
+            "At which call do the ranks wait, and for which ranks? How many groups has each rank "
+            "made before?"
         ),
         "Read in the documentation of torch.distributed.new_group who has to call it.",
         (
-            "Every rank of the job calls new_group, in the same order, also for a group that "
-            "it is not in; only the members use it."
+            "Every rank of the job calls new_group, in the same order, even for a group to which "
+            "it does not belong. Only the members use the group."
         ),
     ),
     behaviours=(*TRAINING, VALIDATION_SHARED, EVEN_FREE, ALL_ACCURACY),

@@ -53,8 +53,8 @@ EXERCISE = Exercise(
     hints=(
         "There are two faults. First find out in which backward() the ranks exchange gradients.",
         (
-            "no_sync() must not hold for the last of the four batches. Also, backward() adds four "
-            "gradients up; which value should the step use?"
+            "no_sync() must not enclose the last of the four batches. For the second fault: "
+            "backward() adds up four gradients. Which value should the step use?"
         ),
         "Do not use no_sync() for the last batch, and divide each loss by exercise.accumulate.",
     ),

@@ -60,11 +60,10 @@ EXERCISE = Exercise(
     level=2,
     minutes=12,
     story="""
-    The samples stand in the order of their classes, and each rank trains on a part of them.
-    Training should stop as soon as the mean loss over all training samples is below `target`. On
-    one rank that works; on several the job hangs towards the end. The cell leaves the trained
-    `model`, and every rank has taken the same steps, no more than needed. Each rank reads its
-    share once, before the loop.
+    The samples are sorted by class, and each rank trains on a part of them. Training should stop as
+    soon as the mean loss over all training samples is below `target`. This works on one rank. On
+    several ranks the job hangs towards the end. The cell leaves the trained `model`, and every rank
+    has taken the same steps, no more than needed. Each rank reads its share once, before the loop.
     """,
     faults=("early-exit-on-rank-condition",),
     start="""
@@ -104,12 +103,15 @@ EXERCISE = Exercise(
         optimizer.step()
     """,
     hints=(
-        "Which rank is missing when the others wait? Print its loss in the last step, and theirs.",
+        "Which rank is missing when the others wait? Print the loss of each rank in the last step.",
         (
-            "Each rank compares the loss of its own share with the target, so they do not "
-            "leave together."
+            "Each rank compares the loss of its own share with the target, so they do not leave "
+            "together."
         ),
-        "Reduce the loss to its mean over the ranks first, then let all compare the same number.",
+        (
+            "Reduce the loss to its mean over the ranks first, then let all ranks compare the "
+            "same number."
+        ),
     ),
     behaviours=(ENDS, READS_ONCE, OWN_SHARE, STOPS, PARITY, as_one(_truth, _a_step_later)),
     setting=Setting(epochs=80, by_class=True),

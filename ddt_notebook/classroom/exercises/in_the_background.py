@@ -60,7 +60,7 @@ EXERCISE = Exercise(
     hints=(
         "%ddt_show parity shows when the ranks differ. What is in a gradient right after the call?",
         "An asynchronous collective returns at once, with a handle. When is its result ready?",
-        "Call wait() of every handle before the gradients are used.",
+        "Call wait() on every handle before you use the gradients.",
     ),
     behaviours=TRAINING,
     setting=Setting(epochs=15),

@@ -9,7 +9,7 @@ from ddt_notebook.classroom.reference import validation_accuracy
 
 ALL_ACCURACY = value(
     "value",
-    "`accuracy` is that on all validation samples, on every rank",
+    "`accuracy` is the accuracy on all validation samples, on every rank",
     "accuracy",
     validation_accuracy,
 )

@@ -28,7 +28,7 @@ def _scaled(seen: Evidence) -> Any:
 
 EXERCISE = Exercise(
     name="more-ranks",
-    title="go as far in an epoch on any number of ranks",
+    title="learn as much in an epoch on any number of ranks",
     level=1,
     minutes=8,
     story="""
@@ -68,8 +68,8 @@ EXERCISE = Exercise(
     hints=(
         "How many samples are in one step of all ranks, and how many steps are in an epoch?",
         (
-            "DDP averages, so a step is as long as that of one process, and there are fewer steps. "
-            "What has to grow with the number of samples in a step?"
+            "DDP averages, so each step is as long as that of one process, but there are fewer "
+            "steps. Which setting has to grow with the number of samples in a step?"
         ),
         "Multiply the learning rate by world_size.",
     ),

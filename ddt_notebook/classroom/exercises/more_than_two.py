@@ -50,7 +50,7 @@ EXERCISE = Exercise(
                 parameter -= exercise.learning_rate * parameter.grad
     """,
     hints=(
-        "Start a session with %ddt_start -n 3 and look which rank reads which samples.",
+        "Start a session with %ddt_start -n 3 and look at which samples each rank reads.",
         "Which numbers in the cell are true only if there are two ranks?",
         "The number of ranks appears twice as 2: in the choice of the samples and in the mean.",
     ),

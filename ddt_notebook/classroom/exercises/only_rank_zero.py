@@ -68,7 +68,7 @@ EXERCISE = Exercise(
             "A collective ends when every rank of the group has called it. Which rank calls "
             "all_reduce here?"
         ),
-        "Call all_reduce on every rank; let the condition hold for the print alone.",
+        "Call all_reduce on every rank, and keep only the print under the condition.",
     ),
     behaviours=(*TRAINING, MEAN_LOSS),
     leaves=("model", "mean_loss"),

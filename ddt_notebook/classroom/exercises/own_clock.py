@@ -41,10 +41,10 @@ EXERCISE = Exercise(
     level=1,
     minutes=8,
     story="""
-    A job has to make good use of a short slot: train for about a second, then stop. The ranks do
-    not get ready at the same moment, as on any cluster. The cell should end on every rank, after
-    the same number of steps (at least two), with the trained `model`. Each rank reads its share
-    once, before the loop.
+    A job has little time: it should train for about a second, and then stop. As on any cluster, the
+    ranks do not get ready at the same moment. The cell should end on every rank, after the same
+    number of steps (at least two), with the trained `model`. Each rank reads its share once, before
+    the loop.
     """,
     faults=("loop-ends-by-clock",),
     start="""
@@ -84,11 +84,11 @@ EXERCISE = Exercise(
         optimizer.step()
     """,
     hints=(
-        "Run the cell: which rank is where when it hangs, and which has finished?",
+        "Run the cell. When it hangs, at which line is each rank, and which rank has finished?",
         "How many steps does each rank take? Who decides when the loop ends?",
         (
-            "The ranks have to decide together: reduce a flag that says whether time is left, "
-            "in each round, and let all of them leave the loop by the reduced flag."
+            "The ranks have to decide together. In each round, reduce a flag that says whether "
+            "time is left. All ranks leave the loop when the reduced flag says so."
         ),
     ),
     behaviours=(ENDS, READS_ONCE, OWN_SHARE, STEPS, PARITY, as_one(_truth), ACCURACY),

@@ -55,10 +55,13 @@ EXERCISE = Exercise(
                 parameter -= exercise.learning_rate * parameter.grad
     """,
     hints=(
-        "%ddt_show parity compares the ranks. Do they differ after the first step? Before it?",
+        (
+            "%ddt_show parity compares the ranks. Do they differ after the first step? Do they "
+            "differ before it?"
+        ),
         (
             "Equal gradients keep equal models equal. What makes them equal at the beginning? "
-            "DDP does something about that when it wraps a model."
+            "What does DDP do about this when it wraps a model?"
         ),
         "Broadcast each parameter from rank 0 before the first step.",
     ),

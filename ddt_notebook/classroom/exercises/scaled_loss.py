@@ -22,8 +22,8 @@ EXERCISE = Exercise(
     story="""
     The cell trains with autocast and a gradient scaler. The largest norm for clipping is so high
     that no gradient should be clipped. Nothing fails, and all ranks agree, but the model hardly
-    learns. The result should be that of training in float32, up to a few per cent. The scaler and
-    the clipping stay. The cell leaves the trained `model`.
+    learns. The result should be that of training in float32, up to a few per cent. Keep the scaler
+    and the clipping. The cell leaves the trained `model`.
     """,
     faults=("clipped-while-scaled",),
     lesson="E.6",

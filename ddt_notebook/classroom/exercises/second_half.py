@@ -36,9 +36,9 @@ EXERCISE = Exercise(
     minutes=15,
     story="""
     A job is stopped after half of its epochs, and resumed from its checkpoint. The learning rate
-    falls after each epoch. After the restart the ranks no longer agree; and even rank 0 does not
-    get the parameters of a job that was never stopped. The cell plays both halves. It leaves the
-    trained `model`, which should be that of an uninterrupted job.
+    falls after each epoch. After the restart the ranks no longer agree, and even rank 0 does not
+    reach the parameters of a job that was never stopped. The cell runs both halves, one after the
+    other. It leaves the trained `model`, which should be that of an uninterrupted job.
     """,
     faults=("resumed-without-state",),
     lesson="E.2",
@@ -131,7 +131,7 @@ EXERCISE = Exercise(
             "scheduler.get_last_lr()."
         ),
         (
-            "DDP copies the parameters of rank 0, and nothing else. And which of the three parts "
+            "DDP copies only the parameters and buffers of rank 0. Which of the three objects "
             "that build() returns is not in the file?"
         ),
         "Save the state of the scheduler, too, and let every rank load all three states.",

@@ -45,10 +45,10 @@ EXERCISE = Exercise(
     """,
     hints=(
         (
-            "%ddt_check says how far the parameters moved. What is the factor for two ranks, "
-            "for three?"
+            "%ddt_check says how far the parameters moved. What is the factor for two ranks, and "
+            "for three ranks?"
         ),
-        "What does DDP do with gradients in backward()? What do the lines after it add to that?",
+        "What does DDP do with gradients in backward()? What do the lines after it do in addition?",
         "DDP has already averaged. Divide neither the loss nor the gradients again.",
     ),
     behaviours=TRAINING,

@@ -39,7 +39,7 @@ EXERCISE = Exercise(
     `exercise.late_rank` is a slow machine, so it gets a third of what the others get. The shares
     are right, and the ranks agree with one another. But the model is not the one that a single
     process trains on the same data: the samples of the slow rank count three times. Keep the
-    shares, and let every sample count alike. The cell leaves the trained `model`.
+    shares, and give every sample the same weight. The cell leaves the trained `model`.
     """,
     faults=("uneven-batch-sizes",),
     lesson="D.2.5",
@@ -74,12 +74,18 @@ EXERCISE = Exercise(
         optimizer.step()
     """,
     hints=(
-        "DDP takes the mean over the ranks. How many samples stand behind each rank's gradient?",
         (
-            "A mean of means is the mean of all only if the parts are equally large. Each "
-            "rank's loss needs a weight."
+            "DDP takes the mean over the ranks. From how many samples does each rank compute its "
+            "gradient?"
         ),
-        "Weight the loss by the share: its mean times len(y) · world_size / len(exercise.dataset).",
+        (
+            "A mean of means is the mean of all only if the parts are equally large. Each rank's "
+            "loss needs a weight."
+        ),
+        (
+            "Weight the loss by the share: multiply its mean by len(y) · world_size / "
+            "len(exercise.dataset)."
+        ),
     ),
     behaviours=(ENDS, READS_ONCE, LESS, WORKS, PARITY, AS_ONE, ACCURACY),
     setting=Setting(per_rank=35),

@@ -9,7 +9,7 @@ from ddt_notebook.classroom.reference import validation_accuracy
 
 ALL_ACCURACY = value(
     "value",
-    "`accuracy` is that on all validation samples, on every rank",
+    "`accuracy` is the accuracy on all validation samples, on every rank",
     "accuracy",
     validation_accuracy,
 )
@@ -21,10 +21,11 @@ EXERCISE = Exercise(
     level=3,
     minutes=25,
     story="""
-    A colleague has left this cell behind. It ends without an error, and the ranks agree on the
+    You take over this cell from a colleague. It ends without an error, and the ranks agree on the
     model, but neither the model nor the accuracy is right. There are three faults. Training should
-    reach what one process reaches and read each sample once in each epoch. On every rank `accuracy`
-    should be that on all of `exercise.validation`, and one rank should read each of these samples.
+    reach the parameters that one process reaches, and read each sample once in each epoch. On every
+    rank `accuracy` should be the accuracy on all of `exercise.validation`, and only one rank should
+    read each of these samples.
     """,
     faults=("shard-overlap", "sum-shown-as-mean", "metric-not-reduced"),
     start="""
@@ -75,13 +76,13 @@ EXERCISE = Exercise(
     hints=(
         "Follow the data, then the gradients, then the metric: there is a fault in each.",
         (
-            "Which samples does the last rank take? What does all_reduce make of the "
-            "gradients? Whose accuracy is `accuracy`?"
+            "Which samples does the last rank take? What does all_reduce do with the gradients? "
+            "On which samples was `accuracy` measured?"
         ),
         (
-            "Shares start at rank * size; gradients are divided by world_size; right answers "
-            "are counted, added up over the ranks, and divided by the number of all "
-            "validation samples."
+            "Shares start at rank * size; gradients are divided by world_size; right answers are "
+            "counted, added up over the ranks, and divided by the number of all validation "
+            "samples."
         ),
     ),
     behaviours=(*TRAINING, VALIDATION_SHARED, ALL_ACCURACY),

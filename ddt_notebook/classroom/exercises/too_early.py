@@ -50,7 +50,8 @@ EXERCISE = Exercise(
     Rank 0 saves the trained model, then every rank loads it into a fresh one for the evaluation.
     Some ranks fail because the file does not exist; if they wait long enough, another error
     follows. The file `model.pt` in `exercise.folder` should fit `exercise.model()` in one process,
-    without DDP; every rank leaves the trained `model`, and in `again` the loaded one.
+    without DDP; on every rank the cell leaves the trained model in `model` and the loaded one in
+    `again`.
     """,
     faults=("checkpoint-read-too-early", "state-dict-prefix"),
     start="""
@@ -99,8 +100,8 @@ EXERCISE = Exercise(
     hints=(
         "There are two faults. What is the first error, on which rank, and when does rank 0 write?",
         (
-            "The ranks do not wait for rank 0. And compare the names of the parameters of "
-            "DDP(model) with those of the model."
+            "The ranks do not wait for rank 0. For the second fault, compare the names of the "
+            "parameters of DDP(model) with those of the model."
         ),
         "Call dist.barrier() on all ranks after the save, and save model.module.state_dict().",
     ),

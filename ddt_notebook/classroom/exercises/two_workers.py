@@ -12,9 +12,9 @@ EXERCISE = Exercise(
     level=2,
     minutes=12,
     story="""
-    Reading the samples is slow, so the loader of each rank has two workers. Since then an epoch
-    has twice as many steps. Both workers should stay, and each sample should be read once in each
-    epoch. The cell leaves the trained `model`.
+    Reading the samples is slow, so the loader of each rank has two workers. Since then an epoch has
+    twice as many steps. Keep both workers, but read each sample only once in each epoch. The cell
+    leaves the trained `model`.
     """,
     faults=("workers-repeat-stream",),
     lesson="E.3",
@@ -62,12 +62,15 @@ EXERCISE = Exercise(
             optimizer.step()
     """,
     hints=(
-        "%ddt_check says how often a sample was read. Run the cell with num_workers=0: how often?",
+        "%ddt_check says how often a sample was read. How often is it read with num_workers=0?",
         (
             "Each worker has a copy of Stream() and iterates over all of it. It can ask which "
             "worker it is: torch.utils.data.get_worker_info()."
         ),
-        "There are 2 * world_size readers. Give each its own start, and the step 2 * world_size.",
+        (
+            "There are 2 * world_size readers. Give each reader its own start and the step 2 * "
+            "world_size."
+        ),
     ),
     behaviours=(ENDS, READS_ONCE, OWN_SHARE, WORKS, PARITY, accuracy(0.25)),
     setting=Setting(per_rank=40, epochs=3, batch=10, rate=0.5),

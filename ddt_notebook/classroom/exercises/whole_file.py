@@ -12,9 +12,9 @@ EXERCISE = Exercise(
     level=3,
     minutes=15,
     story="""
-    The cell shards a model with FSDP2 and trains it. Rank 0 should write the whole of it to a file,
-    which every rank then loads into a model that is not sharded. Rank 0 never comes to the end of
-    the save, and rank 1 misses the file. The cell leaves the loaded `model`, which
+    The cell shards a model with FSDP2 and trains it. Rank 0 should write the whole model to one
+    file. Every rank should then load this file into a model that is not sharded. But rank 0 never
+    finishes the save, and rank 1 does not find the file. The cell leaves the loaded `model`, which
     should have the trained parameters on every rank.
     """,
     faults=("collective-under-rank-condition", "checkpoint-read-too-early"),
@@ -65,8 +65,14 @@ EXERCISE = Exercise(
     model.load_state_dict(torch.load(path))
     """,
     hints=(
-        "There are two faults. Who waits in full_tensor(), and which rank looks for the file when?",
-        "full_tensor() asks all ranks for their parts. And only rank 0 knows when the file exists.",
+        (
+            "There are two faults. Which rank waits in full_tensor()? When does each rank look "
+            "for the file?"
+        ),
+        (
+            "full_tensor() asks all ranks for their parts. For the second fault: only rank 0 "
+            "knows when the file exists."
+        ),
         "Call full_tensor() on every rank, save on rank 0, then dist.barrier() before the load.",
     ),
     behaviours=TRAINING,

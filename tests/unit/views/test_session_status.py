@@ -35,7 +35,7 @@ class Status:
 def test_one_row_for_each_rank() -> None:
     busy = Rank(1, 4001, state="running", position=Position(file="cell[3]", line=7, code="f()"))
     assert repr(StatusView(Status([Rank(0), busy]))).splitlines() == [
-        "2 ranks · gloo · 120 MB together · up 12 s",
+        "2 ranks · gloo · 120 MB of memory together · up 12 s",
         "  rank  pid   state    memory (RSS)  at",
         "  0     4000  idle     210 MB",
         "  1     4001  running  210 MB        cell[3] line 7: f()",
