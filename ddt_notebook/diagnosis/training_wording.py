@@ -366,6 +366,13 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
     "mean-of-uneven-ranks": lambda f: _wrong_mean(
         f, "the mean of the means of ranks that evaluated different numbers of samples"
     ),
+    "mean-of-uneven-parts": lambda f: (
+        f"{f.values['op']} averages means of different numbers of values: it gives "
+        f"{f.values['shown']:.5g}, and the mean of all values is {f.values['mean']:.5g}"
+    ),
+    "gathered-without-gradient": (
+        "what {op} gathers in line {line} has no gradient, and a loss uses all of it as a constant"
+    ),
     "sum-over-own-count": lambda f: _wrong_mean(
         f, "the sum of all ranks divided by what one rank has counted"
     ),
@@ -461,6 +468,12 @@ def _wrong_mean(finding: Finding, what: str) -> str:
         f"line {values['line']} shows {values['shown']:.5g}, {what}; the mean over all samples is "
         f"{values['mean']:.5g}"
     )
+
+
+def _own_counts(fact: Fact) -> str:
+    each = zip(fact.values["counts"], fact.ranks, strict=True)
+    counts = listing(f"{number:,} on rank {rank}" for number, rank in each)
+    return f"{fact.values['name']} is {counts}, and no collective adds it up"
 
 
 def _samples_evaluated(fact: Fact) -> str:
@@ -679,6 +692,21 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     ),
     "samples-handed-out": _samples_handed_out,
     "samples-evaluated": _samples_evaluated,
+    "mean-of": "{ranks} {gives|give} the mean of {counted:value}",
+    "mean-taken-at": "the result is taken as the mean at {place}",
+    "reduced-at": "summed over the ranks at {place}",
+    "own-counts": _own_counts,
+    "gradient-carried": (
+        "the tensor that each rank passed had a gradient, which does not flow through the call"
+    ),
+    "gradient-stopped": "the program itself ended the gradient before the call",
+    "constant-in-loss": (
+        "the loss of the backward pass at {place} holds all gathered parts without gradient, also "
+        "the rank's own"
+    ),
+    "schedules-by": lambda f: (
+        f"the scheduler of {ranks_text(f.ranks)} is given {f.values['value']:.5g}"
+    ),
     "added-up": "{name} is added up in the loop at {place}",
     "samples-begin-alike": (
         "the first {samples} samples of the last epoch are equal, in the same order"

@@ -9,6 +9,7 @@ from typing import Any
 
 from .checkpoints import RankCheckpoints
 from .clock import Clock
+from .exchanged import RankExchanged
 from .memory import RankMemory
 from .parity import RankParity
 from .partition import RankPartition
@@ -30,7 +31,7 @@ class Observation:
     rank
         Global rank.
     placement, partition, parity, memory, timeline, training, performance, checkpoints, shown, \
-    tensorflow
+    exchanged, tensorflow
         This rank's part of the field of `Snapshot` that has the same name.
     environment
         Facts about the environment of the rank's process, by name.
@@ -46,6 +47,7 @@ class Observation:
     performance: RankPerformance | None = None
     checkpoints: RankCheckpoints | None = None
     shown: RankShown | None = None
+    exchanged: RankExchanged | None = None
     tensorflow: RankTensorFlow | None = None
     environment: dict[str, str] | None = None
 

@@ -13,6 +13,7 @@ from . import codec
 from .branches import RankBranches
 from .checkpoints import RankCheckpoints
 from .collective import Call
+from .exchanged import RankExchanged
 from .memory import RankMemory
 from .parity import RankParity
 from .partition import RankPartition
@@ -159,6 +160,9 @@ class Snapshot:
         Files that ranks saved and loaded.
     shown
         Values of evaluations that ranks wrote; empty if there was no evaluation.
+    exchanged
+        What the user's own collectives were given, and what became of their results; empty if no
+        such call was examined.
     tensorflow
         The data that workers of TensorFlow distributed and the updates that they made, after a run
         in a session that prepared them.
@@ -202,6 +206,7 @@ class Snapshot:
     performance: tuple[RankPerformance, ...] = ()
     checkpoints: tuple[RankCheckpoints, ...] = ()
     shown: tuple[RankShown, ...] = ()
+    exchanged: tuple[RankExchanged, ...] = ()
     tensorflow: tuple[RankTensorFlow, ...] = ()
     branches: tuple[RankBranches, ...] = ()
     running: AskedRunning | None = None

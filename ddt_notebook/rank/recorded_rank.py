@@ -49,6 +49,7 @@ from .probes import (
     checkpoints,
     ended_threads,
     evaluations,
+    exchanged,
     loaders,
     performance,
     polled_files,
@@ -218,11 +219,11 @@ class RecordedRank:
         return self._files.with_name(f"{self._files.name}.{ending}")
 
     def _begin_run(self) -> None:
-        for probe in (loaders, training, checkpoints, evaluations, accumulated, shown):
+        for probe in (loaders, training, checkpoints, evaluations, accumulated, exchanged):
             probe.RECORD.begin_run()
         for probe in (performance, replicated, summed_activations, polled_files):
             probe.RECORD.begin_run()
-        for probe in (ended_threads, threads):
+        for probe in (shown, ended_threads, threads):
             probe.RECORD.begin_run()
         self._branches.begin_run()
         if ALWAYS_ON or os.environ.get(job_files.BRANCHES) == "1":

@@ -12,6 +12,7 @@ PROBES = {
     "training": "training:observe",
     "checkpoints": "checkpoints:observe",
     "shown": "shown:observe",
+    "exchanged": "exchanged:observe",
 }
 #: Probes that are not part of a snapshot and run only if requested by name.
 ASKED = {"environment": "environment:observe"}

@@ -18,6 +18,7 @@ from ddt_notebook.program.gradients import calls_past_wrapper, sets_rate
 from ddt_notebook.program.parse import Document
 
 from .checkpoints import not_resumed
+from .exchanged import scheduled_by_parts
 
 
 def diverged(context: Context) -> Iterator[Finding]:
@@ -27,6 +28,8 @@ def diverged(context: Context) -> Iterator[Finding]:
         return
     if not_resumed(context, "optimizer") or not_resumed(context, "scheduler"):
         return  # that is reported
+    if any(True for _ in scheduled_by_parts(context)):
+        return  # so is that
     for group in replicas.replicas(snapshot):
         if group.first.wrapper != "DDP" or _is_special(context, group):
             continue

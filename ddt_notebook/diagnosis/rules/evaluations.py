@@ -98,7 +98,7 @@ _RELATIVE = 1e-5
 #: A number of fewer digits is near many others.
 _DIGITS = 4
 #: A mean is far off if it differs by more than this share.
-_FAR = 0.01
+FAR = 0.01
 
 
 #: The fault card of each kind of mean.
@@ -160,7 +160,8 @@ def _uneven_means(context: Context) -> Iterator[Finding]:
                 rank: number
                 for rank, one in by_rank.items()
                 for number in one.numbers
-                if _is(number, mean.value) and not any(_is(number, true) for true in trues)
+                if is_written_for(number, mean.value)
+                and not any(is_written_for(number, true) for true in trues)
             }
             if shown:
                 yield _mean_finding(context, parts, mean, shown)
@@ -262,7 +263,7 @@ def _divided(context: Context, parts: Mapping[int, Accumulated]) -> bool:
     return all(contents) and not set.intersection(*contents)
 
 
-def _is(shown: ShownNumber, value: float) -> bool:
+def is_written_for(shown: ShownNumber, value: float) -> bool:
     """Whether a number was written for a value, as it is or in per cent."""
     digits = re.sub(r"e.*|\D", "", shown.number, flags=re.IGNORECASE).lstrip("0")
     if len(digits) < _DIGITS or not math.isfinite(value):
@@ -281,7 +282,7 @@ def _mean_finding(
 ) -> Finding:
     ranks = sorted(shown)
     wrong = mean.kind in ("sum-over-own-count", "sum-of-means")
-    far = abs(mean.value - mean.true) > _FAR * abs(mean.true)
+    far = abs(mean.value - mean.true) > FAR * abs(mean.true)
     places = {rank: context.place(shown[rank].where, "reads") for rank in ranks}
     samples = tuple(one.samples for one in parts.values())
     return conclude(

@@ -61,13 +61,13 @@ class PassSums:
 
     def begin(self, frame: FrameType | None) -> None:
         """Note the numbers before the first batch."""
-        for name, value, _ in _numbers(frame):
+        for name, value, _ in numbers(frame):
             self.numbers[name] = _Number(value)
 
     def used(self, frame: FrameType | None, samples: int) -> None:
         """Note what a batch of this many samples has changed."""
         self.sizes.append(samples)
-        for name, value, latest in _numbers(frame):
+        for name, value, latest in numbers(frame):
             number = self.numbers.get(name)
             if number is None or value == number.value:
                 continue
@@ -134,12 +134,12 @@ class AccumulatedRecord:
             return
         given = self.latest.given
         for value in values:
-            for number in _elements(value):
+            for number in elements(value):
                 if len(given) < _MAX_GIVEN:
                     given.append(number)
 
 
-def _numbers(frame: FrameType | None) -> Iterator[tuple[str, float, float | None]]:
+def numbers(frame: FrameType | None) -> Iterator[tuple[str, float, float | None]]:
     """The numbers that a frame holds: name, value, and for a list its length and last element."""
     if frame is None:
         return
@@ -150,14 +150,14 @@ def _numbers(frame: FrameType | None) -> Iterator[tuple[str, float, float | None
     for name, value, depth in waiting:
         found: list[tuple[str, float, float | None]] = []
         if isinstance(value, list):
-            last = next(iter(_elements(value[-1])), None) if value else 0.0
+            last = next(iter(elements(value[-1])), None) if value else 0.0
             if last is not None:
                 found.append((name, float(len(value)), last))
-        elif elements := list(_elements(value)):
-            found = [(f"{name}[{at}]" if at else name, x, None) for at, x in enumerate(elements)]
+        elif held := list(elements(value)):
+            found = [(f"{name}[{at}]" if at else name, x, None) for at, x in enumerate(held)]
         elif depth < _MAX_DEPTH and id(value) not in seen and len(waiting) < _MAX_OBJECTS:
             seen.add(id(value))
-            waiting += [(f"{name}.{key}", one, depth + 1) for key, one in _parts(value)]
+            waiting += [(f"{name}.{key}", one, depth + 1) for key, one in parts(value)]
         for one in found:
             yield one
             left -= 1
@@ -165,7 +165,7 @@ def _numbers(frame: FrameType | None) -> Iterator[tuple[str, float, float | None
             return
 
 
-def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+def parts(value: Any) -> Iterator[tuple[str, Any]]:
     """The items of a dictionary, or the attributes of an object of a class of the user."""
     if isinstance(value, dict):
         held = value
@@ -179,7 +179,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
                 yield key, one
 
 
-def _elements(value: Any) -> Iterator[float]:
+def elements(value: Any) -> Iterator[float]:
     """A number, or the elements of a small tensor on the CPU."""
     if isinstance(value, (int, float)):
         if not isinstance(value, bool) and isfinite(value):

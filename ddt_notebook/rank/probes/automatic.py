@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ...model import Observation
-from . import checkpoints, loaders, performance, registry, shown, training
+from . import checkpoints, exchanged, loaders, performance, registry, shown, training
 from .objects import find, local_bytes, optimizer_state
 from .simulated import simulated_gpus
 
@@ -40,6 +40,8 @@ def observe(
         what.append("checkpoints")
     if shown.RECORD.active:
         what.append("shown")
+    if exchanged.RECORD.values:
+        what.append("exchanged")
     if not record.active and not _loaders_used():
         return registry.observe(rank, what, namespace, None, {}).observed, ()
     what += ["partition", "training"]
@@ -58,6 +60,8 @@ def observe(
         notes.append(f"training is not recorded any more: {record.problem}")
     if shown.RECORD.problem:
         notes.append(f"printed values are not recorded any more: {shown.RECORD.problem}")
+    if exchanged.RECORD.problem:
+        notes.append(f"exchanged values are not recorded any more: {exchanged.RECORD.problem}")
     seen = registry.observe(rank, what, namespace, None, {})
     return seen.observed, (*notes, *seen.failed.values())
 

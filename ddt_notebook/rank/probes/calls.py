@@ -39,6 +39,7 @@ from ..user_signals import let_through
 from . import (
     accumulated,
     evaluations,
+    exchanged,
     rendezvous,
     summed_activations,
     threads,
@@ -202,7 +203,11 @@ class CallLog:
                 found = None
             if found is None:
                 return function(*args, **kwargs)
-            return self._make(checked(given, process_group), args, kwargs, record, process_group)
+            examined = exchanged.RECORD.before(record, operation, given, sys._getframe(1))
+            result = self._make(checked(given, process_group), args, kwargs, record, process_group)
+            if examined is not None:
+                exchanged.RECORD.after(examined)
+            return result
 
         def checked(given: dict[str, Any], process_group: Any) -> Any:
             """The function, which refuses tensors that simulated GPUs would refuse."""

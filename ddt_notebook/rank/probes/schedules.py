@@ -11,7 +11,7 @@ import torch
 from torch.optim import lr_scheduler
 
 from ...model.training import Schedule
-from . import training
+from . import exchanged, training
 from .frames import user_line
 from .optimizers import OptimizerLog
 
@@ -58,6 +58,9 @@ def _counted(original: Any, steps: bool) -> Any:
         __tracebackhide__ = True
         if steps and not _Running.depth:
             _note(self)
+            if isinstance(self, lr_scheduler.ReduceLROnPlateau):
+                given = args[0] if args else kwargs.get("metrics")
+                exchanged.RECORD.schedules(given, sys._getframe(1))
         _Running.depth += 1
         try:
             return original(self, *args, **kwargs)

@@ -8,6 +8,7 @@ trains; then a call of ``item()`` costs less than a microsecond more.
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 import math
 import re
@@ -25,7 +26,7 @@ from ...model.shown import RankShown, ShownNumber, ShownValue
 from ...model.user_code import is_user_code
 from ..after_import import AfterImport
 from ..user_signals import let_through
-from . import accumulated, evaluations, loaders, training, written_files
+from . import accumulated, evaluations, exchanged, loaders, training, written_files
 from .frames import local_variables, path_in_torch, user_frames, user_line
 
 #: Lines that read or write, values that are shown, and characters of a line of output. They bound
@@ -117,7 +118,7 @@ class ShownRecord:
     @property
     def listens(self) -> bool:
         """Whether what is written may be a result of an evaluation."""
-        return bool(self.reads) or accumulated.RECORD.latest is not None
+        return bool(self.reads or exchanged.RECORD.open) or accumulated.RECORD.latest is not None
 
     def begin_run(self) -> None:
         """Begin a cell."""
@@ -146,6 +147,8 @@ class ShownRecord:
             return
         if get_ident() != self.thread or type(tensor) is not torch.Tensor:
             return
+        if exchanged.RECORD.open:
+            exchanged.RECORD.reads(values, frame)
         key = code, frame.f_lasti  # one line may read several values
         feed = _feed()
         backwards = training.RECORD.backwards
@@ -216,12 +219,19 @@ class ShownRecord:
     def _exchanged_numbers(self, line: str, whole: str) -> None:
         """Note the numbers of a line of output that may be computed from those of all ranks."""
         sums = accumulated.RECORD.latest
-        if sums is None or not sums.given or sums.backwards != training.RECORD.backwards:
+        if sums is not None and (not sums.given or sums.backwards != training.RECORD.backwards):
+            sums = None
+        followed = exchanged.RECORD
+        if sums is None and not followed.open:
             return
+        text = whole.strip()[:_MAX_TEXT]
         for at, number in enumerate(_DECIMAL.finditer(line)):
             where = _line_of_text(sys._getframe(), number[0])
-            if where is not None and len(sums.written) < _MAX_SHOWN:
-                text = whole.strip()[:_MAX_TEXT]
+            if where is None:
+                continue
+            if followed.open:
+                followed.writes(number[0], where, text)
+            if sums is not None and len(sums.written) < _MAX_SHOWN:
                 sums.written[where, at] = ShownNumber(where=where, number=number[0], text=text)
 
     def _show(self, reads: Reads, value: float, line: str, number: str) -> None:
@@ -475,13 +485,17 @@ def _line_of_text(frame: FrameType | None, number: str) -> Position | None:
     for user in user_frames(frame):
         found = user
         code = user.f_code
-        if not code.co_argcount and not code.co_flags & 0x04:
+        takes_any = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+        if not code.co_argcount and not takes_any:
             break
-        given = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 0x04)
+        given = code.co_argcount + code.co_kwonlyargcount
+        given += bool(code.co_flags & inspect.CO_VARARGS)
         names = code.co_varnames[:given]
         local = local_variables(user)
         values = [local.get(name) for name in names]
         parts = [p for v in values for p in (v if isinstance(v, tuple) else (v,))]
+        if code.co_flags & inspect.CO_VARKEYWORDS:  # a logger that takes numbers of any name
+            parts += map(str, local.get(code.co_varnames[given], {}).values())
         if not any(isinstance(part, str) and number in part for part in parts):
             break
     return _position(found) if found is not None else None

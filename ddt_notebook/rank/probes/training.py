@@ -30,7 +30,7 @@ from ...model import Position
 from ...model.training import LossGraph, NotFinite, RankTraining
 from ..branch_recorder import BranchRecorder
 from ..user_signals import let_through
-from . import evaluations, loss_graph, replicated, summed_activations
+from . import evaluations, exchanged, loss_graph, replicated, summed_activations
 from .frames import calling_package, user_line
 from .hand_updates import HandUpdates
 from .kept_graphs import WATCHED, KeptGraphs
@@ -200,6 +200,8 @@ class TrainingRecord:
         if get_ident() != self._thread:
             return
         try:
+            if exchanged.RECORD.gathered:  # for another loss than that of this pass
+                exchanged.RECORD.gathered.clear()
             log = self._last_passed
             if log is None or log.model() is not model:
                 log = self._last_passed = self._replica_log(model)
@@ -303,6 +305,8 @@ class TrainingRecord:
                 self._loss = loss_graph.describe(loss)
             if self.backwards - self._before <= WATCHED:
                 self._graphs.add(loss)
+            if exchanged.RECORD.gathered:
+                exchanged.RECORD.loss(loss)
             if self._by_hand.watches:
                 self._by_hand.backward(loss, self._optimizers)
             # the rank would have to wait for a number on a GPU
@@ -381,6 +385,8 @@ class TrainingRecord:
             if self._stepping is not None and self._stepping is not optimizer:
                 return  # an optimizer that another one calls for a part of its step
             self._stepping = optimizer
+            if exchanged.RECORD.gathered or not exchanged.RECORD.stepped:
+                exchanged.RECORD.steps()
             log = self._last_stepped
             if log is None or log.optimizer() is not optimizer:
                 log = self._optimizer_log(optimizer)
