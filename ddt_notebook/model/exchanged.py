@@ -58,6 +58,10 @@ class Exchanged:
         Which call of this line in the run, counted from 1.
     members
         The ranks of its group.
+    backwards
+        How many backward passes the process had made.
+    of_loss
+        Whether an element is the loss of the last backward pass, or a multiple of it.
     given, result
         The elements of a small tensor before and after it was reduced.
     means
@@ -81,6 +85,8 @@ class Exchanged:
     where: Position
     number: int
     members: tuple[int, ...]
+    backwards: int = 0
+    of_loss: bool = False
     reduce_op: str | None = None
     root: int | None = None
     given: tuple[float, ...] = ()

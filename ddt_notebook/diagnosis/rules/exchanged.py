@@ -18,18 +18,29 @@ from .evaluations import FAR, is_written_for, uneven_means
 
 #: Results of sums in single precision, added up in any order.
 _RELATIVE = 1e-5
+#: Parts that differ by less are those of data that cannot be divided evenly.
+_UNEVEN = 1.25
 
 
 def means_of_uneven_parts(context: Context) -> Iterator[Finding]:
     """Report means of ranks, over different numbers of values each, that are averaged."""
     if any(True for _ in uneven_means(context)):
         return
-    for calls in _together(context):
+    together = list(_together(context))
+    for calls in together:
         first = next(iter(calls.values()))
+        same_line = [
+            other
+            for other in together
+            if (one := next(iter(other.values()))).where == first.where
+            and one.members == first.members
+        ]
+        if any(one.of_loss for one in calls.values()) or _in_each_step(same_line):
+            continue
         for element in range(len(first.given)):
             counts = _uneven_counts(calls, element)
-            if not counts:
-                continue
+            if not counts or any(_uneven_counts(o, element) != counts for o in same_line):
+                continue  # parts of a data set have the same size each time
             means = {rank: one.given[element] for rank, one in calls.items()}
             plain = sum(means.values()) / len(means)
             weighted = sum(means[rank] * counts[rank] for rank in means) / sum(counts.values())
@@ -73,7 +84,15 @@ def _uneven_counts(calls: Mapping[int, Exchanged], element: int) -> dict[int, in
     known = [counts for counts in found.values() if len(counts) == len(calls)]
     if not known or any(len({*counts.values()}) == 1 for counts in known):
         return {}
-    return known[0]
+    counts = known[0]
+    return counts if max(counts.values()) >= _UNEVEN * min(counts.values()) else {}
+
+
+def _in_each_step(calls: list[dict[int, Exchanged]]) -> bool:
+    """Whether a line is called as often as there are backward passes: it shows estimates."""
+    first, last = next(iter(calls[0].values())), next(iter(calls[-1].values()))
+    passes = last.backwards - first.backwards
+    return 0 < passes <= last.number - first.number
 
 
 def _used_as(one: Exchanged, value: float, element: int) -> Position | None:

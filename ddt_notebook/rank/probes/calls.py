@@ -203,7 +203,9 @@ class CallLog:
                 found = None
             if found is None:
                 return function(*args, **kwargs)
-            examined = exchanged.RECORD.before(record, operation, given, sys._getframe(1))
+            examined = exchanged.RECORD.before(
+                record, operation, given, sys._getframe(1), training.RECORD.backwards
+            )
             result = self._make(checked(given, process_group), args, kwargs, record, process_group)
             if examined is not None:
                 exchanged.RECORD.after(examined)

@@ -40,6 +40,8 @@ _FRAMES, _OBJECTS, _PARTS, _DEPTH = 3, 64, 1 << 16, 2
 _FOLLOWED = 16
 _MAX_USES = 4
 _MAX_COUNTS = 16
+#: The most steps over which gradients are accumulated.
+_ACCUMULATED = 64
 #: Operations before a loss in which a gathered tensor is sought.
 _NODES = 96
 #: Sums in single precision, added up in any order.
@@ -109,6 +111,8 @@ class ExchangedRecord:
         self.open: deque[_Followed] = deque(maxlen=8)
         #: What was gathered for a loss: number of elements, sum and sum of squares.
         self.gathered: list[tuple[_Followed, tuple[int, float, float]]] = []
+        #: The loss of the last backward pass, if it is a number on the CPU.
+        self.last_loss = 0.0
         #: Whether an optimizer has stepped in this run.
         self.stepped = False
         self._calls: dict[tuple[int, int], tuple[CodeType, int]] = {}
@@ -127,6 +131,7 @@ class ExchangedRecord:
         operation: Operation,
         given: Mapping[str, Any],
         frame: FrameType,
+        backwards: int,
     ) -> _Taken | None:
         """Note what a call is given; None if it is not examined."""
         code = frame.f_code
@@ -152,11 +157,12 @@ class ExchangedRecord:
                 where=Position(file=code.co_filename, line=frame.f_lineno, function=code.co_name),
                 number=number,
                 members=record.group.members,
+                backwards=backwards,
             )
             tensor = given.get(operation.tensors or "")
             if record.op in _GATHER:
                 return _gathers(about, tensor, given.get(operation.result or ""), frame)
-            return _reduces(about, tensor, frame)
+            return _reduces(about, tensor, frame, self.last_loss)
         except Exception as error:  # noqa: BLE001  (an object of the user may raise anything)
             self._stop(error)
             return None
@@ -259,10 +265,11 @@ def observe(
 # -- reduced values ----------------------------------------------------------------------------
 
 
-def _reduces(about: Exchanged, tensor: Any, frame: FrameType) -> _Taken | None:
+def _reduces(about: Exchanged, tensor: Any, frame: FrameType, last_loss: float) -> _Taken | None:
     given = tuple(accumulated.elements(tensor))
     if not given or len(given) > _MAX_ELEMENTS:
         return None
+    of_loss = any(_is_multiple(value, last_loss) for value in given)
     means: list[MeanOf] = []
     counts: dict[str, int] = {}
     for depth, user in enumerate(user_frames(frame)):
@@ -284,7 +291,14 @@ def _reduces(about: Exchanged, tensor: Any, frame: FrameType) -> _Taken | None:
                     if _may_be_mean(value)
                     and any(isclose(n / count, value, rel_tol=_RELATIVE) for _, n in numbers)
                 ]
-    return _Taken(replace(about, given=given, means=tuple(means), counts=counts), tensor)
+    about = replace(about, given=given, means=tuple(means), counts=counts, of_loss=of_loss)
+    return _Taken(about, tensor)
+
+
+def _is_multiple(value: float, loss: float) -> bool:
+    """Whether a value is a loss, or one that was divided by a number of accumulation steps."""
+    times = round(value / loss) if loss else 0
+    return 1 <= times <= _ACCUMULATED and isclose(value, times * loss, rel_tol=_RELATIVE)
 
 
 def _may_be_mean(value: float) -> bool:

@@ -312,6 +312,7 @@ class TrainingRecord:
             # the rank would have to wait for a number on a GPU
             if type(loss) is _TENSOR and loss.is_cpu and loss.numel() == 1:
                 value = loss.item()
+                exchanged.RECORD.last_loss = value
                 finite = self._last_is_finite = type(value) is complex or isfinite(value)
                 if not finite:
                     if self._not_finite is None:
