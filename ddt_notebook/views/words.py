@@ -70,7 +70,7 @@ def heading(finding: Finding) -> tuple[str, str, str]:
     for fact in finding.facts:
         if fact.kind == "before-training":
             other = symptom(fact.values["symptom"])
-            name, stage = f"{name} or {other.code}", f"{stage}, or {other.stage_title} before it"
+            name, stage = f"{name} or {other.code}", f"{other.stage_title}, or {stage}"
     return name, stage, finding.confidence
 
 
