@@ -21,6 +21,8 @@ from functools import cache
 from importlib import resources
 from typing import Any, Literal
 
+from .fragments import fragments
+
 #: ``error``: the message names the cause; ``effect``: it reports what another failure caused, or
 #: only that something failed; ``warning``: the run goes on after it; ``complaint``: a person
 #: describes the problem, and nothing is raised.
@@ -68,8 +70,7 @@ class Message:
     example, unlike
         A text that matches, and texts with similar words that do not.
     fragments
-        Each text that matches contains one of them; none if that is not known. Python looks for a
-        fixed fragment much faster than for a pattern, and most entries match no given text.
+        Each text that matches contains one of them; none if that is not known.
     """
 
     id: str
@@ -141,38 +142,5 @@ def _message(name: str, raiser: str, entry: dict[str, Any]) -> Message:
         thread=entry.get("thread"),
         example=entry["example"],
         unlike=tuple(entry["unlike"]),
-        fragments=_fragments(says),
+        fragments=fragments(says),
     )
-
-
-#: A shorter fragment occurs in most texts and excludes none.
-_SHORTEST = 4
-#: What a regular expression is made of: a set, an escaped sign, a repetition, or one sign.
-_PART = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|\{\d*,?\d*\}|.", re.DOTALL)
-
-
-def _fragments(says: str) -> tuple[str, ...]:
-    """Return for each alternative of a pattern the longest text that all its matches contain."""
-    found: list[str] = []
-    runs, run, depth = [""], "", 0
-    for part in [*_PART.findall(says), "|"]:
-        literal = depth == 0 and not _is_special(part)
-        if literal:
-            run += part[-1]
-            continue
-        if part in "*?" or part.startswith("{"):
-            run = run[:-1]
-        runs.append(run)
-        run = ""
-        depth += {"(": 1, ")": -1}.get(part, 0)
-        if part == "|" and depth == 0:
-            found.append(max(runs, key=len))
-            runs = [""]
-    return tuple(found) if all(len(text) >= _SHORTEST for text in found) else ()
-
-
-def _is_special(part: str) -> bool:
-    """Whether a part of a pattern is anything but one fixed sign."""
-    if part.startswith("\\"):
-        return part[1].isalnum()
-    return len(part) > 1 or part in ".^$*+?()|["

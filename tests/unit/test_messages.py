@@ -14,6 +14,7 @@ import ddt_notebook as ddt
 from ddt_notebook.diagnosis.advice import causes
 from ddt_notebook.diagnosis.text import diagnose_text
 from ddt_notebook.messages import Message, message, messages
+from ddt_notebook.messages.fragments import fragments
 from ddt_notebook.symptoms import loader as taxonomy
 from ddt_notebook.views import words
 from ddt_notebook.views.message import MessageView
@@ -118,6 +119,23 @@ def test_fragments_exclude_no_match():
         for text in matches:
             assert entry.find(text) or not entry.pattern.search(text), entry.id
         assert entry.find(everything)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "needed"),
+    [
+        ("watchdog caught", ("watchdog caught",)),
+        (r"\bhang|stuck in (the|a)", ("hang", "stuck in ")),
+        (r"(worse|lower)[^\n]{0,80}(gpus?|\bddp\b)", ("worse", "lower")),
+        ("out ?of ?memory", ("memory",)),
+        (r"(no )?progress\d+", ("progress",)),
+        (r"(?<!not )enough(?= space)", ("enough",)),
+        ("a|oom", ()),
+        (r"[a-z]+\d*", ()),
+    ],
+)
+def test_a_match_contains_one_of_its_fragments(pattern: str, needed: tuple[str, ...]):
+    assert fragments(pattern) == needed
 
 
 def test_a_thread_is_an_address_that_its_page_shows():

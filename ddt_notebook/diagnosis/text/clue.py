@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ddt_notebook.messages.fragments import fragments
+
 #: ``error``: the text names the error; ``effect``: a rank reports that another one failed or is
 #: missing; ``context``: what was being done; ``complaint``: a person describes the problem.
 Kind = Literal["error", "effect", "context", "complaint"]
@@ -60,10 +62,13 @@ class Clue:
             Positions in the text whose meaning is known; a match that begins there does not count.
         """
         found = [
-            match for branch in _branches(self.pattern) if (match := _outside(branch, text, known))
+            match
+            for branch, needed in _branches(self.pattern)
+            if not needed or any(part in text for part in needed)
+            if (match := _outside(branch, text, known))
         ]
         for match in sorted(found, key=lambda m: m.start()):
-            if not self.apart or not _branches(self.apart)[0].search(line_of(text, match)):
+            if not self.apart or not _branches(self.apart)[0][0].search(line_of(text, match)):
                 return match
         return None
 
@@ -83,9 +88,10 @@ def _outside(
 
 
 @functools.cache
-def _branches(pattern: str) -> tuple[re.Pattern[str], ...]:
-    """Return the alternatives separately: searches for plain letters are much faster."""
-    return tuple(re.compile(expand(line)) for line in pattern.split("\n") if line)
+def _branches(pattern: str) -> tuple[tuple[re.Pattern[str], tuple[str, ...]], ...]:
+    """Return each alternative, and texts of which each of its matches contains one."""
+    expanded = [expand(line) for line in pattern.split("\n") if line]
+    return tuple((re.compile(line), fragments(line)) for line in expanded)
 
 
 def line_of(text: str, match: re.Match[str]) -> str:
