@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ddt_notebook.model.branches import BranchOutcome, RankBranches
 from ddt_notebook.program.branch_arms import Decision, decision_at
+from ddt_notebook.program.nodes import LoopNode
 from ddt_notebook.program.program import Program
 
 
@@ -75,3 +76,36 @@ def ran(branches: RankBranches, file: str, function: ast.AST) -> bool:
         and first <= outcome.line <= last
         for outcome in branches.outcomes
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """How many rounds a loop took each time that it ended, and the last way there."""
+
+    each: tuple[int, ...]
+    last: BranchOutcome
+    decision: Decision
+
+
+def rounds(program: Program, branches: RankBranches, loop: LoopNode) -> Rounds | None:
+    """The rounds of a loop on a rank; None if they are not known from the run's start on."""
+    if branches.events_dropped:
+        return None
+    ways: dict[int, tuple[Decision, bool]] = {}
+    file = program.place(loop).file
+    for index, outcome in enumerate(branches.outcomes):
+        if (outcome.file, outcome.line, outcome.kind) == (file, loop.lineno, "branch"):
+            decision = decision_at(program, outcome)
+            if decision is not None and decision.node is loop:
+                ways[index] = decision, decision.is_taken(outcome)
+    seen = [index for index in branches.events if index in ways]
+    if not seen:
+        return None
+    found, current = [], 0
+    for index in seen:
+        if ways[index][1]:
+            current += 1
+        else:
+            found.append(current)
+            current = 0
+    return Rounds(tuple(found), branches.outcomes[seen[-1]], ways[seen[-1]][0])

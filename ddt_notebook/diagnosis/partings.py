@@ -28,10 +28,17 @@ from ddt_notebook.program.branch_arms import (
 from ddt_notebook.program.escape_paths import EscapePaths, Reason
 from ddt_notebook.program.iterations import leads_to
 from ddt_notebook.program.names import RANK_NAMES
-from ddt_notebook.program.nodes import FunctionNode, called_name, calls_in, is_call, last_name
+from ddt_notebook.program.nodes import (
+    FunctionNode,
+    break_conditions,
+    called_name,
+    calls_in,
+    is_call,
+    last_name,
+)
 from ddt_notebook.program.program import Program
 
-from .earlier_partings import apart, ran
+from .earlier_partings import apart, ran, rounds
 from .last_stores import LastStores, Stored
 from .matched_calls import Meetings
 from .wording import is_reason
@@ -161,6 +168,8 @@ class Partings:
                     or self._in_callback(compared, frames)
                     or self._never_met_again(compared)
                 )
+        if found is not None and found.ends_loop:
+            found = self._uneven_loop(found, absent.rank, caller.rank, frames) or found
         if found is None or found.ends_loop:
             found = self._decided_before(found, caller.rank, absent.rank, frames) or found
         if found is None:
@@ -525,6 +534,29 @@ class Partings:
                 leaves = decision.leaves(taken=taken) is not None
                 if leaves and is_generator(decision.function):
                     return candidate
+        return None
+
+    def _uneven_loop(
+        self, found: _Candidate, absent: int, caller: int, frames: list[Position]
+    ) -> _Candidate | None:
+        """A loop around the call that took other rounds, if ``found`` is a loop elsewhere.
+
+        Where loops take other rounds on each rank, as in a simulation, events meet by chance. The
+        rounds of one loop can be compared from its first time on.
+        """
+        around = [f for f in frames if function_at(self._program, f) is found.decision.function]
+        if any(found.decision.covers(frame.line, taken=True) for frame in around):
+            return None
+        for frame in frames:
+            for loop in self._program.loops(frame):
+                if any(break_conditions(loop)):
+                    continue
+                mine = rounds(self._program, self._branches[absent], loop)
+                theirs = rounds(self._program, self._branches[caller], loop)
+                if mine is None or theirs is None:
+                    continue
+                if any(a != b for a, b in zip(mine.each, theirs.each, strict=False)):
+                    return _Candidate(mine.decision, mine.last, theirs.last, 0)
         return None
 
     def _in_callback(self, compared: list[_Parting], frames: list[Position]) -> _Candidate | None:

@@ -110,6 +110,8 @@ class OptimizerTraining:
     changed_before
         Steps (numbers as in `TrainingState.step`) before which something other than the optimizer
         changed the parameters; 0 stands for a change after DDP was built or since the last run.
+    changed_at
+        For each of these changes, the line that made it; None if that was not observed.
     twin
         A model whose parameters have the same shapes and had gradients, while the parameters of
         this optimizer had none.
@@ -147,6 +149,7 @@ class OptimizerTraining:
     group_operations: int | None = None
     passes: dict[int, int] = field(default_factory=dict)
     changed_before: tuple[int, ...] = ()
+    changed_at: tuple[Position | None, ...] = ()
     twin: str = ""
     schedules: tuple[Schedule, ...] = ()
     scaler_skipped: int = 0

@@ -318,6 +318,35 @@ class Trainer:
 
 Trainer().fit([Patience()])
 """
+EPISODES = """
+import random
+
+class Walk:
+    def __init__(self):
+        self.draws = random.Random(2 + rank)
+    def play(self, episodes):
+        seen = []
+        for episode in range(episodes):
+            at, done = 0, False
+            while not done:
+                at += self.draws.random()
+                seen.append(at)
+                done = at > 4 or (at > 2 and self.draws.random() < 0.2)
+        return seen
+
+class Learner:
+    def batches(self, seen, size):
+        for start in range(0, len(seen), size):
+            yield seen[start:start + size]
+    def update(self, seen):
+        for batch in self.batches(seen, 8):  #!
+            dist.all_reduce(torch.tensor(float(len(batch))))
+
+learner, walk = Learner(), Walk()
+for _ in range(6):
+    learner.update(walk.play(4))
+dist.barrier()
+"""
 ONE_OF_TWO = """
 class Norm:
     def __init__(self):
@@ -407,6 +436,7 @@ FAULTS = {
     "file": Fault(MODULE, "collective-under-rank-condition"),
     "registered callback": Fault(REGISTERED, "collective-under-rank-condition", ranks=(0, 1)),
     "class chosen before": Fault(CHOSEN, "collective-under-rank-condition", ranks=(0, 1)),
+    "batches of episodes": Fault(EPISODES, "uneven-iterations", ranks=(0, 1)),
     "function cut short": Fault(CUT_SHORT, "exception-swallowed", ranks=(0, 1)),
 }
 

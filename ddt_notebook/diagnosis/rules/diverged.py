@@ -313,7 +313,7 @@ def _changed(context: Context, group: Replicas, step: int) -> Finding | None:
         "parameters-changed",
         cause="model-reset-on-one-rank",
         ranks=ranks,
-        places=_places(context, group),
+        places=_changed_at(context, group, step),
         values=_moment(group, step),
         facts=[*facts, Fact(kind="ddp-equalises-once")],
         confidence="certain" if identified else "likely",
@@ -413,6 +413,16 @@ def _differing_settings(group: Replicas, until: int) -> dict[str, dict[int, str]
         values = {rank: o.settings.get(name, "none") for rank, o in group.ranks.items()}
         if len(set(values.values())) > 1:
             found.setdefault(name.partition("[")[0], values)
+    return found
+
+
+def _changed_at(context: Context, group: Replicas, step: int) -> dict[int, Place | None]:
+    """Return the line that changed the parameters before a step, else that of the step."""
+    found = _places(context, group)
+    for rank, one in group.ranks.items():
+        lines = dict(zip(one.changed_before, one.changed_at, strict=False))
+        if (line := lines.get(step)) is not None:
+            found[rank] = context.place(line, "changes")
     return found
 
 

@@ -59,7 +59,7 @@ CARD = FaultCard(
         dist.all_gather(copies, weight)
         assert all(torch.equal(copy, weight) for copy in copies)
     """,
-    expected=Expected(ranks=(0,), lines={0: 16}),
+    expected=Expected(ranks=(0,), lines={0: 8}),
     fixes=(
         Advice(
             "fix behavior logic",

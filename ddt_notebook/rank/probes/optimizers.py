@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 from ...model import Position
 from ...model.training import OptimizerTraining, Schedule, TrainingState
 from .. import torch_private
+from . import parameter_writes
 from .fingerprints import choose, next_sampled, projection, shape_text, sketches
 from .frames import local_variables, user_frames, user_line
 from .objects import FLATTENING, Objects, find, is_dtensor, optimizer_settings, unwrap
@@ -58,6 +59,7 @@ class OptimizerLog:
         self.states: list[TrainingState] = []
         self.synchronised = 0
         self.changed_before: list[int] = []
+        self.changed_at: list[Position | None] = []
         #: Whether the log still searches for writes between steps.
         self._counts = False
         #: Whether its gradients were unscaled for the next step of the scaler.
@@ -157,7 +159,7 @@ class OptimizerLog:
             if not any(id(p) in owned for p in module.parameters())
         ]
         if self._was_changed(optimizer):
-            self.changed_before.append(0)
+            self._note_change(optimizer)
         self._counts = not self.sharded
         self._operations = _operations(ddp)
 
@@ -194,6 +196,11 @@ class OptimizerLog:
                 return sketches(watched_parameters(ddp.module)) != made
         return _differ(before, now)
 
+    def _note_change(self, optimizer: Optimizer) -> None:
+        self.changed_before.append(self.steps)
+        owned = set(map(id, _parameters(optimizer)))
+        self.changed_at.append(parameter_writes.RECORD.take(owned))
+
     def before_step(self, optimizer: Optimizer, backwards: int) -> None:
         """Called before each step, with the number of all backward passes."""
         self.passes[backwards - self._seen_backwards] += 1
@@ -201,7 +208,7 @@ class OptimizerLog:
         if self.steps and self._counts:
             written = _writes(optimizer)
             if written != self._written and _differ(self._written, written):
-                self.changed_before.append(self.steps)
+                self._note_change(optimizer)
                 self._counts = len(self.changed_before) < _MAX_CHANGES
         replica = self.replica
         if replica is not None:
@@ -397,6 +404,7 @@ class OptimizerLog:
             scaler_where=self.scaler_where if beside else None,
             clipped_scaled=self.clipped_scaled if beside else 0,
             changed_before=tuple(self.changed_before),
+            changed_at=tuple(self.changed_at),
             twin=self.twin,
             stale=self.stale,
             gone=not any(id(p) in owned for p in self.parameters()),

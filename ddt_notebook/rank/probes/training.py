@@ -30,7 +30,14 @@ from ...model import Position
 from ...model.training import LossGraph, NotFinite, RankTraining
 from ..branch_recorder import BranchRecorder
 from ..user_signals import let_through
-from . import evaluations, exchanged, loss_graph, replicated, summed_activations
+from . import (
+    evaluations,
+    exchanged,
+    loss_graph,
+    parameter_writes,
+    replicated,
+    summed_activations,
+)
 from .frames import calling_package, user_line
 from .hand_updates import HandUpdates
 from .kept_graphs import WATCHED, KeptGraphs
@@ -181,6 +188,7 @@ class TrainingRecord:
             log.built, log.made = built(model), user_line(sys._getframe())
             log.made_by = calling_package(sys._getframe())
             self.used.begin(model)
+            parameter_writes.RECORD.wraps(model.parameters())
         except Exception as error:  # noqa: BLE001  (a model may raise anything)
             self._end(error)
 
@@ -512,6 +520,7 @@ def observe(
 
 def install() -> None:
     """Record the optimizers, DDP models and backward passes of this process."""
+    parameter_writes.install()
     _then(Optimizer, "__init__", RECORD.made)
     _then(DistributedDataParallel, "__init__", RECORD.wrapped)
     _then(DistributedDataParallel, "register_comm_hook", RECORD.hooked)
