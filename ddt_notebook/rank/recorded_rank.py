@@ -37,7 +37,7 @@ from ..wire.channel import Channel
 from ..wire.messages import CellEnded
 from ..wire.rank_inputs import VARIABLE as KEEP_INPUTS
 from ..wire.ring import RingWriter
-from . import torch_private
+from . import torch_private, user_warnings
 from .branch_events import ALWAYS_ON, BranchEvents
 from .branch_recorder import BranchRecorder
 from .callbacks import observe_callbacks
@@ -106,6 +106,7 @@ class JobRecorder:
         cls.installed = recorder = cls(folder, note_failure)
         last_module_at_start()
         recorder._log.init_hook = recorder._before_init
+        user_warnings.install()
         recorder._log.install()
         recorder._report, sys.excepthook = sys.excepthook, recorder._note_early_error
         os.register_at_fork(after_in_child=recorder._forget_in_child)

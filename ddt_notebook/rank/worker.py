@@ -43,7 +43,7 @@ from ..wire.messages import (
 )
 from ..wire.objects import CannotTravel, no_such_variable, pack_in_rank, unpack_in_rank
 from ..wire.ring import RingWriter
-from . import condition_values, forked_ranks, torch_private
+from . import condition_values, forked_ranks, torch_private, user_warnings
 from .branch_events import ALWAYS_ON, BranchEvents
 from .branch_recorder import BranchRecorder
 from .callbacks import observe_callbacks
@@ -143,6 +143,7 @@ class Rank:
         self._running = False
         self._flight = FlightReader()
         self._group = RankGroup(spec)
+        user_warnings.install()
         self._group.calls.install()
         forked_ranks.refuse(spec.world_size)
         frameworks.install(self._group.calls)
