@@ -374,7 +374,7 @@ class _Recording:
 
     def _look(self) -> None:
         if self._collection is not None:
-            self._watch.job.reports = self._collection.reports_here
+            self._watch.let_report(self._collection.reports_here())
             reason = self._collection.stop_reason
             if reason and self._stopped_s is None and not self._stopped_once:
                 self._stop(reason)
@@ -486,6 +486,8 @@ class _Recording:
             self._print(self._shown)
 
     def _finish(self) -> None:
+        if self._collection is not None:
+            self._watch.let_report(self._collection.reports_here(ending=True))
         for shown in self._kept:
             self._print(shown)
         job = self._watch.job
@@ -522,7 +524,7 @@ class _Recording:
         if not job.reports_here:
             ranks, first = words.ranks(r.rank for r in job.ranks if r.is_here), job.ranks[0]
             reports = f"{first.started.host}, which ran rank {first.rank}, reports"
-            if self._collection is not None:
+            if job.reports is False:
                 reports = f"the host at {':'.join(map(str, self._options.collect))} reports"
             yield f"{ranks} ran here; {reports}"
             return

@@ -54,9 +54,11 @@ _PEER = "ddt-notebook run"
 class Collection(Protocol):
     """The part of this host in bringing the records together."""
 
-    @property
-    def reports_here(self) -> bool | None:
-        """Whether this host reports on the job; None if nothing is collected."""
+    def reports_here(self, *, ending: bool = False) -> bool | None:
+        """Whether this host reports on the job; None if each host reports on its own ranks.
+
+        A lost connection may come back, unless the job is ``ending`` here.
+        """
 
     @property
     def stop_reason(self) -> str:
@@ -136,7 +138,6 @@ class Collector:
         If it cannot listen there.
     """
 
-    reports_here = True
     stop_reason = ""
 
     def __init__(
@@ -154,6 +155,10 @@ class Collector:
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="ddt-collector", daemon=True)
         self._thread.start()
+
+    def reports_here(self, *, ending: bool = False) -> bool | None:
+        """True."""
+        return True
 
     def stop(self, reason: str) -> None:
         """Have the job stopped on the other hosts."""
@@ -392,11 +397,11 @@ class Sender:
         self._thread = threading.Thread(target=self._run, name="ddt-sender", daemon=True)
         self._thread.start()
 
-    @property
-    def reports_here(self) -> bool | None:
+    def reports_here(self, *, ending: bool = False) -> bool | None:
         """False while the records are collected elsewhere."""
         late = time.monotonic() - self._connected_s > _ALONE_AFTER_S
-        return None if not self._over and (self._refused or late) else False
+        alone = self._refused or late or (ending and not self._welcome)
+        return None if alone and not self._over else False
 
     def stop(self, reason: str) -> None:
         """Do nothing: this host is one of those that are told to stop."""
@@ -414,7 +419,7 @@ class Sender:
                     link = AgentLink(*self._where, self._key, _PEER)
                 except SessionError as error:
                     ended = self._ends.wait(_DIAL_EVERY_S)
-                    if str(error) != said and (ended or self.reports_here is None):
+                    if str(error) != said and (ended or self.reports_here() is None):
                         said = str(error)
                         self._say(f"{said}; this host reports on its own ranks")
                     if ended:
@@ -454,6 +459,7 @@ class Sender:
                     continue
                 looked_s, found = now_s, changes.find()
         finally:
+            self._welcome = False
             changes.close()
 
     def _send(self, link: AgentLink, found: Iterator[tuple[Message, bytes]]) -> bool:

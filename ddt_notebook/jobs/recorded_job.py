@@ -375,8 +375,10 @@ class RecordedJob:
     def state(self, *, whole: bool = False) -> RunState:
         """The state of all ranks now."""
         members = groups_seen(self.runs, self.world_size)
-        # a process that still imports torch is a rank that is at work
-        expected = () if self.ended else self._missing
+        # a process that still imports torch is a rank that is at work; once the ranks have met, it
+        # is one that is not recorded here
+        unrecorded = self.ended or (whole and self._have_met)
+        expected = () if unrecorded else self._missing
         state = state_of(self.runs, members, whole=whole, expected=expected)
         if whole:
             return state
@@ -387,6 +389,12 @@ class RecordedJob:
             for one in state.reports
         )
         return replace(state, reports=tuple(reports)) if unseen else state
+
+    @property
+    def _have_met(self) -> bool:
+        """Whether a rank has gone past a collective, which it cannot before all have joined."""
+        recorders = (run.handle.recorder for run in self.runs)
+        return any(max(one.reached().values(), default=0) > 1 for one in recorders if one)
 
     @property
     def _missing(self) -> list[int]:

@@ -54,6 +54,13 @@ class JobWatch:
         """Whether the current ranks were judged."""
         return self._judged_s is not None and self._judged_s == self.job.launched_s
 
+    def let_report(self, reports: bool | None) -> None:
+        """Say whether this host reports, see `RecordedJob.reports`."""
+        if reports is None and self.job.reports is False:  # what it found was not reported
+            self._judged_s = None
+            self._hangs.reset()
+        self.job.reports = reports
+
     def step(self, wait_s: float) -> Snapshot | None:
         """Look once, for at most ``wait_s`` seconds, or longer if there are many ranks.
 

@@ -199,12 +199,14 @@ def _line_row(alike: Sequence[Meeting], *, brief: bool = False) -> tuple[str, ..
     waited = [longest for m in alike if (longest := _longest_wait(m)) is not None]
     transfers = [m.transfer_s for m in alike if m.transfer_s is not None]
     rates = [m.bytes_per_s for m in alike if m.bytes_per_s is not None]
-    who = "" if brief else "rank "
+    who = ""
+    if last:
+        who = str(last[0][0]) if brief else words.ranks([last[0][0]])
     row = (
         _what(first, shapes=not brief),
         str(len(alike)),
         words.size(first.bytes) if first.bytes is not None else "",
-        f"{who}{last[0][0]} +{short(statistics.median(late))}" if last else "",
+        f"{who} +{short(statistics.median(late))}" if last else "",
         short(sum(waited)) if waited else "",
         short(statistics.median(transfers)) if transfers else "",
     )

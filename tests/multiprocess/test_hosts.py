@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -104,6 +105,7 @@ def test_a_hang_across_a_network_is_reported_once(
     }
     snapshot = ddt.Snapshot.load(folder / "report-1.ddt.json")
     assert "rank 0 · node0" in str(ddt.collectives(snapshot))
+    assert re.search(r"rank (\d) · node\1 \+", ddt.collectives(snapshot).to_html())
     assert "rank 0 ran on node0, rank 1 on node1" in snapshot.notes
     (aligned,) = (note for note in snapshot.notes if "aligned by collectives" in note)
     assert "with an error of at most" in aligned

@@ -83,7 +83,7 @@ def test_the_files_of_another_host_are_here_and_its_watcher_is_asked(hosts: Host
     assert job_files.read(hosts.there / job_files.QUESTION) == question
     hosts.collector.stop("it hangs")
     wait_until(lambda: sender.stop_reason)
-    assert (sender.stop_reason, sender.reports_here, hosts.collector.reports_here) == (
+    assert (sender.stop_reason, sender.reports_here(), hosts.collector.reports_here()) == (
         "it hangs",
         False,
         True,
@@ -109,15 +109,15 @@ def test_a_host_goes_on_if_its_collector_goes_and_comes_back(
         changed.setattr(Collector, "_tell", lambda self, message: None)  # as if it were killed
         hosts.collector.close()
         changed.setattr(collector, "_ALONE_AFTER_S", 0.0)
-        wait_until(lambda: sender.reports_here is None)
+        wait_until(lambda: sender.reports_here() is None)
     monkeypatch.setattr(socket, "gethostname", lambda: "a")
     again = Collector(hosts.here, "127.0.0.1", hosts.collector.port, KEY, lambda text: None)
     rank(hosts.there, 1, "b", pid=7)
     wait_until((hosts.here / "b-7.rank").exists)
-    assert sender.reports_here is False
+    assert sender.reports_here() is False
     again.close()
     wait_until(lambda: not sender._thread.is_alive())
-    assert sender.reports_here is False, "the collector has reported"
+    assert sender.reports_here() is False, "the collector has reported"
 
 
 def test_without_the_key_nothing_is_collected(
@@ -129,7 +129,7 @@ def test_without_the_key_nothing_is_collected(
     wait_until(lambda: hosts.said)
     assert "with this key" in hosts.said[0]
     assert hosts.said[0].endswith("; this host reports on its own ranks")
-    assert sender.reports_here is None
+    assert sender.reports_here() is None
     assert not list(hosts.here.iterdir())
 
 

@@ -52,6 +52,7 @@ WITHOUT_CARD = {
     "name-not-defined",  # most often of a cell that has not run
     "ranks-diverged-earlier",  # in an earlier cell
     "rank-not-at-collective",  # of a job's dumps, which do not say where the rank stood
+    "rank-not-recorded",
     "rank-without-dump",
     "ranks-spawned-again",  # of a script that a launcher and mp.spawn start
     "syntax",

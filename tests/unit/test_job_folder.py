@@ -27,7 +27,7 @@ from ddt_notebook.wire import job_files
 from ddt_notebook.wire.job_files import RankStarted
 from ddt_notebook.wire.messages import CellEnded
 from ddt_notebook.wire.records import CallRecord, Group
-from ddt_notebook.wire.ring import RingWriter
+from ddt_notebook.wire.ring import DONE, RingWriter
 
 
 def rank(folder: Path, number: int, host: str, **changed: Any) -> Path:
@@ -305,3 +305,22 @@ def test_a_rank_that_a_launcher_ended_has_not_crashed(
     sleeper.wait(10)
     (report,) = snapshot_of_folder(tmp_path).ranks
     assert report.exit_signal == crashed
+
+
+def test_ranks_that_are_not_recorded_here_are_not_said_to_be_at_work(tmp_path: Path) -> None:
+    host = socket.gethostname()
+    rank(tmp_path, 1, host)
+    calls = RingWriter(tmp_path / f"{host}-{os.getpid()}.calls")
+    call = CallRecord(op="barrier", group=Group("0", (0, 1)))
+    job = RecordedJob(tmp_path, watched=True)
+    for number in range(2):
+        index = calls.begin(call, time.monotonic(), blocking=True)
+        job.look()
+        states = [one.state for one in job.state(whole=True).reports]
+        assert states == (["blocked"] if number else ["blocked", "running"])
+        assert [one.state for one in job.state().reports] == ["blocked", "running"], "no hang yet"
+        if not number:
+            calls.end(index, DONE, time.monotonic(), 1)
+    (finding,) = diagnose(job.snapshot("hung")).findings
+    assert (finding.kind, finding.cause, finding.ranks) == ("no-record", "rank-not-recorded", [0])
+    job.close()

@@ -243,8 +243,9 @@ def _cause(
         return _CAUSES[state], []
     if state == "unknown" and context.snapshot.origin == "dumps":
         return "rank-without-dump", []
-    if state == "unknown":
-        return "rank-missing-at-setup", []
+    if state == "unknown":  # without these ranks, the group would not have come so far
+        met = call.kind == "collective" and (call.sequence or 0) > 1
+        return "rank-not-recorded" if met else "rank-missing-at-setup", []
     if call.kind == "p2p":
         return _message_cause(context, ranks, waiter, call)
     for rank in ranks:
