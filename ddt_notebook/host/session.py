@@ -539,7 +539,13 @@ class Session:
         ------
         SessionError
             If the ranks are not at their prompt, or have no such variable.
+        ValueError
+            If a name is not a string.
         """
+        names = None if names is None else list(names)
+        for name in names or ():
+            if not isinstance(name, str):
+                raise ValueError(f"expected the name of a variable, but got {name!r}")
         with self._alone():
             self.pool.reap()
             chosen = [what] if isinstance(what, str) else list(what)

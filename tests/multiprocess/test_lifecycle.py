@@ -128,6 +128,8 @@ def test_a_rank_killed_between_cells_is_replaced_though_its_end_is_reported_late
 
 def test_a_hang_is_held_and_released(session: ddt.Session) -> None:
     session.run("kept = 1")
+    with pytest.raises(ValueError, match=r"expected the name of a variable, but got \['kept'\]"):
+        ddt.parity(session, ["kept"])  # type: ignore[arg-type]
     run = session.run("if rank == 0:\n    dist.barrier()", freeze=True)
     assert run.frozen
     assert session.frozen
