@@ -425,7 +425,7 @@ def estimate(
         If an amount of memory cannot be parsed.
     """
     from .host.limits import parse_bytes
-    from .model.estimate import FULL_PRECISION, measured_needs, needs_of
+    from .model import estimate as computed
     from .model.meetings import item_bytes
     from .views.estimate import EstimateView
 
@@ -440,19 +440,28 @@ def estimate(
         if size is None:
             raise ValueError(f"expected a type of numbers such as float32, but got {dtype!r}")
         kept = parse_bytes(activations) if activations else 0
-        mixed = size < FULL_PRECISION if mixed is None else mixed
-        needs = needs_of(model, item_bytes=size, optimizer=optimizer, activations=kept, mixed=mixed)
+        mixed = size < computed.FULL_PRECISION if mixed is None else mixed
+        given = (model, size, optimizer, kept, mixed)
         source = f"{model:,} parameters in {'mixed ' if mixed else ''}{dtype}, {optimizer}"
-        return EstimateView(needs, ranks or 1, limit=each, shared=False, source=source)
+        return EstimateView(
+            computed.needs_of(*given),
+            ranks or 1,
+            others=computed.computed_precision(*given),
+            limit=each,
+            shared=False,
+            source=source,
+        )
     snapshot, _ = held_by_ranks(VIEWS["memory"], model)
     if not snapshot.memory:
         raise ValueError("no memory was recorded in this run")
     largest = max(snapshot.memory, key=lambda m: m.known_bytes)
     known = largest.limits
     own = each or known.get("GPU") or known.get("rank")
+    needs = computed.measured_needs(largest)
     return EstimateView(
-        measured_needs(largest),
+        needs,
         ranks or len(snapshot.memory),
+        others=computed.measured_precision(largest, needs),
         limit=own or known.get("cgroup", known.get("machine")),
         shared=own is None,
         source=f"measured in {snapshot.cell.title}",

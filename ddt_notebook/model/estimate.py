@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from .memory import RankMemory
 
 Sharding = Literal["DDP", "ZeRO-1", "ZeRO-2", "FSDP"]
+Change = Literal["", "float32", "mixed precision", "checkpointing"]
+
+SHARDINGS: tuple[Sharding, ...] = ("DDP", "ZeRO-1", "ZeRO-2", "FSDP")
 
 #: Bytes of an element of the optimizer's state, and of the copy of a parameter that it updates, in
 #: training with mixed precision (ZeRO, Rajbhandari et al. 2020, section 3.1: 16 bytes in all for
@@ -69,7 +72,7 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One way to shard the training, and the memory that it needs.
+    """One way to train, and the memory that it needs.
 
     Attributes
     ----------
@@ -78,12 +81,25 @@ class Plan:
     batch
         Size of the batch of one rank, as a multiple of the current size.
     needs
-        The memory of each rank.
+        The memory of each rank, at most.
+    change
+        What else is done in another way than now.
+    least_activations
+        The activations that are kept at least, if their number is not known exactly; else None.
     """
 
     sharding: Sharding
     batch: float
     needs: Needs
+    change: Change = ""
+    least_activations: int | None = None
+
+    @property
+    def least(self) -> int:
+        """The memory of each rank, at least."""
+        if self.least_activations is None:
+            return self.needs.total
+        return self.needs.total - self.needs.activations + self.least_activations
 
 
 def measured_needs(memory: RankMemory) -> Needs:
@@ -125,7 +141,7 @@ def _whole(memory: RankMemory) -> int:
 
 
 def needs_of(
-    parameters: int, *, item_bytes: int, optimizer: str, activations: int, mixed: bool = False
+    parameters: int, item_bytes: int, optimizer: str, activations: int, mixed: bool = False
 ) -> Needs:
     """The computed memory of a model with DDP.
 
@@ -159,19 +175,75 @@ def needs_of(
     )
 
 
-def plans(needs: Needs, ranks: int) -> Iterator[Plan]:
-    """Ways to shard the training, with the current batch and, if that matters, with half of it."""
+def computed_precision(
+    parameters: int, item_bytes: int, optimizer: str, activations: int, mixed: bool = False
+) -> list[Plan]:
+    """DDP with the other precision: see `needs_of`.
+
+    The activations of a smaller type have half the size, but some operations keep float32.
+    """
+    if item_bytes == FULL_PRECISION and not mixed:
+        kept, least = activations, activations // 2
+        change: Change = "mixed precision"
+    elif item_bytes * 2 == FULL_PRECISION and mixed:
+        kept, least, change = 2 * activations, activations, "float32"
+    else:
+        return []
+    other = needs_of(
+        parameters,
+        item_bytes=FULL_PRECISION if mixed else FULL_PRECISION // 2,
+        optimizer=optimizer,
+        activations=kept,
+        mixed=not mixed,
+    )
+    return [Plan("DDP", 1.0, other, change, least if activations else None)]
+
+
+def measured_precision(memory: RankMemory, needs: Needs) -> list[Plan]:
+    """DDP with ``torch.autocast``, for a measured model in float32.
+
+    Parameters, gradients and the optimizer's state keep their size. Backward keeps activations of
+    half the size, at best, and copies of the parameters of that size, at worst.
+    """
+    parameters, kept = needs.parameters, needs.activations
+    if parameters != memory.parameter_count * FULL_PRECISION or not kept:
+        return []
+    cast = replace(needs, activations=kept + parameters // 2)
+    return [Plan("DDP", 1.0, cast, "mixed precision", kept // 2)]
+
+
+def plans(needs: Needs, ranks: int, others: Iterable[Plan] = ()) -> Iterator[Plan]:
+    """Ways to train: with the current batch and, if that matters, with half of it.
+
+    Parameters
+    ----------
+    needs
+        Of a rank with DDP.
+    ranks
+        How many ranks there are.
+    others
+        Plans with another precision.
+    """
     for batch in (1.0, 0.5) if needs.activations else (1.0,):
         activations = round(needs.activations * batch)
-        for sharding in ("DDP", "ZeRO-1", "ZeRO-2", "FSDP"):
-            spread = replace(needs, activations=activations)
-            if sharding != "DDP":
-                spread = replace(spread, optimizer_state=_part(needs.optimizer_state, ranks))
-            if sharding in ("ZeRO-2", "FSDP"):
-                spread = replace(spread, gradients=_part(needs.gradients, ranks), buckets=0)
-            if sharding == "FSDP":
-                spread = replace(spread, parameters=_part(needs.parameters, ranks))
-            yield Plan(sharding, batch, spread)
+        for sharding in SHARDINGS:
+            yield Plan(sharding, batch, _spread(needs, sharding, ranks, activations))
+    yield from others
+    if needs.activations:
+        for sharding in ("DDP", "FSDP"):
+            spread = _spread(needs, sharding, ranks, needs.activations)
+            yield Plan(sharding, 1.0, spread, "checkpointing", 0)
+
+
+def _spread(needs: Needs, sharding: Sharding, ranks: int, activations: int) -> Needs:
+    spread = replace(needs, activations=activations)
+    if sharding != "DDP":
+        spread = replace(spread, optimizer_state=_part(needs.optimizer_state, ranks))
+    if sharding in ("ZeRO-2", "FSDP"):
+        spread = replace(spread, gradients=_part(needs.gradients, ranks), buckets=0)
+    if sharding == "FSDP":
+        spread = replace(spread, parameters=_part(needs.parameters, ranks))
+    return spread
 
 
 def _part(size: int, ranks: int) -> int:

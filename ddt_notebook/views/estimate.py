@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields
 from itertools import groupby
 from typing import Any
@@ -11,8 +12,8 @@ from . import dataframe, html, sparklines, terminal, words
 from .displayable import Displayable
 from .html import Markup
 
-_HEAD = ("", "batch", "model", "activations", "process", "each rank", "all ranks", "fits")
-_BATCHES = {1.0: "as it is", 0.5: "half"}
+_HEAD = ("", "change", "model", "activations", "process", "each rank", "all", "fits")
+_BATCHES = {1.0: "", 0.5: "half batch"}
 #: Length of the longest bar, in characters.
 _BAR = 48
 #: A limit that is more than this many times the largest plan is not drawn.
@@ -24,9 +25,12 @@ _PARTS = (
     (("parameters", "buffers"), "p", "parameters", "#0072B2"),
     (("gradients", "buckets"), "g", "gradients", "#56B4E9"),
     (("optimizer_state",), "o", "optimizer", "#CC79A7"),
-    (("activations",), "a", "activations", "#009E73"),
     (("base",), "s", "process", "#999999"),
+    (("activations",), "a", "activations", "#009E73"),
 )
+#: Activations that may be kept or not.
+_PERHAPS, _PERHAPS_COLOUR = "?", "#F0E442"
+_NAMES = {"FSDP": "FSDP = ZeRO-3"}
 
 
 class EstimateView(Displayable):
@@ -38,6 +42,8 @@ class EstimateView(Displayable):
         Of one rank with DDP.
     ranks
         How many.
+    others
+        Plans with another precision.
     limit
         Bytes that there are: for all ranks together, or for each.
     shared
@@ -49,18 +55,28 @@ class EstimateView(Displayable):
     __slots__ = ("limit", "needs", "plans", "ranks", "shared", "source")
 
     def __init__(
-        self, needs: Needs, ranks: int, *, limit: int | None, shared: bool, source: str
+        self,
+        needs: Needs,
+        ranks: int,
+        *,
+        others: Iterable[Plan] = (),
+        limit: int | None,
+        shared: bool,
+        source: str,
     ) -> None:
         self.needs = needs
         self.ranks = ranks
         self.limit = limit
         self.shared = shared
         self.source = source
-        self.plans = list(plans(needs, ranks))
+        self.plans = list(plans(needs, ranks, others))
 
     def left(self, plan: Plan) -> int | None:
-        """Bytes that a plan leaves on each rank; negative if it does not fit, None if no limit."""
-        return None if self._each is None else self._each - plan.needs.total
+        """Bytes that a plan leaves on each rank; negative if it does not fit, None if no limit.
+
+        If it is not known how many activations it keeps, it is what the fewest would leave.
+        """
+        return None if self._each is None else self._each - plan.least
 
     @property
     def _each(self) -> int | None:
@@ -72,10 +88,12 @@ class EstimateView(Displayable):
     def fits(self, plan: Plan) -> bool | None:
         """Whether a plan fits the limit.
 
-        None if there is no limit, or if the model fits but activations are not known.
+        None if there is no limit, or if it depends on activations whose size is not known.
         """
         left = self.left(plan)
         if left is None or (left >= 0 and not plan.needs.activations):
+            return None
+        if left >= 0 and left < plan.needs.total - plan.least:
             return None
         return left >= 0
 
@@ -83,7 +101,9 @@ class EstimateView(Displayable):
         """The table in columns."""
         lines = [self._title(), *terminal.wrap("", self._verdict())]
         lines += terminal.columns(self._rows(), self._head(), range(2, 6 + self._has_base))
-        lines += [f"  {name:<6}  {_signs(bar)}" for name, bar in self._bars()]
+        bars = self._bars()
+        width = max(len(name) for name, _ in bars)
+        lines += [f"  {name:<{width}}  {_signs(bar)}" for name, bar in bars]
         lines += terminal.wrap("", self._legend())
         return "\n".join([*lines, *terminal.wrap("", self._note())])
 
@@ -103,21 +123,24 @@ class EstimateView(Displayable):
 
         - ``sharding``: what spreads the model over the ranks, such as ``"DDP"``
         - ``batch``: size of the batch as a part of the present one
+        - ``change``: what else is done in another way, such as ``"checkpointing"``; else empty
         - ``parameters``, ``gradients``, ``optimizer_state``, ``buffers``, ``buckets``: of the model
-        - ``activations``: what the forward pass keeps for backward
+        - ``activations``: what the forward pass keeps for backward, at most
         - ``base``: the process without a model
         - ``total``: the sum of these
-        - ``fits``: whether that is within the limit; None without a limit, and if the model fits
-          but its activations are not known
+        - ``least``: the same with the fewest activations that the change may keep
+        - ``fits``: whether that is within the limit; None without a limit, and if it depends on
+          activations whose size is not known
         """
         names = [field.name for field in fields(Needs)]
         rows = [
-            {"sharding": plan.sharding, "batch": plan.batch}
+            {"sharding": plan.sharding, "batch": plan.batch, "change": plan.change}
             | {name: getattr(plan.needs, name) for name in names}
-            | {"total": plan.needs.total, "fits": self.fits(plan)}
+            | {"total": plan.needs.total, "least": plan.least, "fits": self.fits(plan)}
             for plan in self.plans
         ]
-        return dataframe.frame(rows, ("sharding", "batch", *names, "total", "fits"))
+        columns = ("sharding", "batch", "change", *names, "total", "least", "fits")
+        return dataframe.frame(rows, columns)
 
     def _title(self) -> str:
         return f"memory estimate · {words.count(self.ranks, 'rank')} · {self.source}"
@@ -130,7 +153,9 @@ class EstimateView(Displayable):
         if self.limit is None:
             return needed
         room = f"{words.size(self.limit)} {'for all ranks' if self.shared else 'for each'}"
-        fitting = next((plan for plan in self.plans if self._may_fit(plan)), None)
+        # a way whose activations are not known exactly is not recommended
+        known_ways = (plan for plan in self.plans if not plan.change)
+        fitting = next((plan for plan in known_ways if self._may_fit(plan)), None)
         if fitting is first and known:
             return f"it fits: {needed}, and {room} is available"
         if fitting is first:
@@ -141,7 +166,7 @@ class EstimateView(Displayable):
         if fitting is None:
             return f"it does not fit: {needed}, {room} is available; none of these ways is enough"
         batch = "" if fitting.batch == 1 else " and half the batch"
-        way = f"{fitting.sharding}{batch}"
+        way = f"{_NAMES.get(fitting.sharding, fitting.sharding)}{batch}"
         if known:
             return f"it does not fit: {needed}, {room} is available; {way} would fit"
         left = words.size(self.left(fitting) or 0)
@@ -160,6 +185,8 @@ class EstimateView(Displayable):
             return ""
         if left < 0:
             return "no"
+        if plan.least_activations is not None and self.fits(plan) is None:
+            return f"if ≤ {words.size(left + plan.least_activations)}"
         return "yes" if plan.needs.activations else f"if ≤ {words.size(left)}"
 
     @property
@@ -173,12 +200,12 @@ class EstimateView(Displayable):
         return [
             (
                 plan.sharding,
-                _BATCHES.get(plan.batch, f"× {plan.batch:g}"),
+                plan.change or _BATCHES.get(plan.batch, f"batch × {plan.batch:g}"),
                 words.size(plan.needs.total - plan.needs.activations - plan.needs.base),
-                words.size(plan.needs.activations) if plan.needs.activations else "?",
+                _activations(plan),
                 *([words.size(plan.needs.base)] if self._has_base else []),
-                words.size(plan.needs.total),
-                words.size(plan.needs.total * self.ranks),
+                _at_most(plan, plan.needs.total),
+                _at_most(plan, plan.needs.total * self.ranks),
                 self._word(plan),
             )
             for plan in self.plans
@@ -193,7 +220,7 @@ class EstimateView(Displayable):
         shown = [plan for plan in self.plans if plan.batch == 1]
         longest = max(plan.needs.total for plan in shown)
         limit = self._drawn_limit()
-        return [(plan.sharding, _bar(plan, max(longest, limit or 0), limit)) for plan in shown]
+        return [(_way(plan), _bar(plan, max(longest, limit or 0), limit)) for plan in shown]
 
     def _drawn_limit(self) -> int | None:
         largest = max(plan.needs.total for plan in self.plans)
@@ -206,6 +233,8 @@ class EstimateView(Displayable):
             for names, sign, word, _ in _PARTS
             if any(getattr(self.needs, name) for name in names)
         ]
+        if any(plan.least_activations is not None for plan in self.plans):
+            parts.append(f"{_PERHAPS} activations that may be kept or not")
         return " · ".join(
             [*parts, *(["| what there is"] if self._drawn_limit() is not None else [])]
         )
@@ -213,14 +242,28 @@ class EstimateView(Displayable):
     @staticmethod
     def _note() -> str:
         return (
-            "ZeRO-1 splits the optimizer state over the ranks, ZeRO-2 the gradients too, FSDP "
-            "(ZeRO-3) also the parameters, of which it gathers a layer at a time: add the largest "
-            "layer. Activation checkpointing keeps fewer activations and repeats a part of the "
-            "forward pass; how many fewer depends on what is checkpointed. Mixed precision "
-            "(dtype='bfloat16') saves activations only: the optimizer keeps a float32 copy of each "
-            "parameter. "
-            "Temporary tensors and the allocator's gaps are not counted"
+            "ZeRO-1 splits the optimizer state over the ranks, ZeRO-2 the gradients too, FSDP and "
+            "ZeRO-3 also the parameters, of which they gather a layer at a time: add the largest "
+            "layer. Activation checkpointing repeats a part of the forward pass instead of "
+            "keeping all activations; how many it keeps depends on what is checkpointed. With "
+            "mixed precision the optimizer keeps a float32 copy of each parameter, so it saves "
+            "activations only. Temporary tensors, the allocator's gaps and the CUDA context are "
+            "not counted"
         )
+
+
+def _way(plan: Plan) -> str:
+    """``DDP, checkpointing``."""
+    name = _NAMES.get(plan.sharding, plan.sharding)
+    return f"{name}, {plan.change}" if plan.change else name
+
+
+def _activations(plan: Plan) -> str:
+    return _at_most(plan, plan.needs.activations) if plan.needs.activations else "?"
+
+
+def _at_most(plan: Plan, size: int) -> str:
+    return f"{'' if plan.least_activations is None else '≤ '}{words.size(size)}"
 
 
 def _bar(plan: Plan, longest: int, limit: int | None) -> list[tuple[str, int]]:
@@ -228,6 +271,8 @@ def _bar(plan: Plan, longest: int, limit: int | None) -> list[tuple[str, int]]:
     for names, sign, _, _ in _PARTS:
         done += sum(getattr(plan.needs, name) for name in names)
         signs = signs.ljust(round(_BAR * done / longest), sign)
+    least = round(_BAR * plan.least / longest)
+    signs = signs[:least] + _PERHAPS * (len(signs) - least)
     if limit is not None:
         at = round(_BAR * limit / longest)
         signs = f"{signs[:at]:<{at}}|{signs[at:]}"
@@ -239,5 +284,5 @@ def _signs(bar: list[tuple[str, int]]) -> str:
 
 
 def _coloured(bar: list[tuple[str, int]]) -> Markup:
-    colours = {sign: colour for _, sign, _, colour in _PARTS}
+    colours = {sign: colour for _, sign, _, colour in _PARTS} | {_PERHAPS: _PERHAPS_COLOUR}
     return sparklines.painted(_signs(bar), colours, _INKS)

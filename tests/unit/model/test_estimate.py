@@ -6,7 +6,13 @@ import pytest
 
 import ddt_notebook as ddt
 from ddt_notebook.model import Cell, Snapshot
-from ddt_notebook.model.estimate import measured_needs, needs_of, plans
+from ddt_notebook.model.estimate import (
+    computed_precision,
+    measured_needs,
+    measured_precision,
+    needs_of,
+    plans,
+)
 from ddt_notebook.model.memory import RankMemory
 
 PARTS = {"parameters": 400, "gradients": 400, "optimizer state": 800, "DDP buckets": 400}
@@ -27,7 +33,9 @@ def snapshot(**changes: object) -> Snapshot:
 
 def test_sharding_divides_what_it_shards() -> None:
     needs = needs_of(1000, item_bytes=4, optimizer="AdamW", activations=100)
-    by_name = {plan.sharding: plan.needs for plan in plans(needs, 4) if plan.batch == 1}
+    by_name = {
+        plan.sharding: plan.needs for plan in plans(needs, 4) if plan.batch == 1 and not plan.change
+    }
     assert by_name["DDP"].total == 4 * 4000 + 4000 + 100
     assert by_name["ZeRO-1"].total == by_name["DDP"].total - 6000
     assert by_name["ZeRO-2"].total == by_name["ZeRO-1"].total - 3000 - 4000
@@ -36,7 +44,10 @@ def test_sharding_divides_what_it_shards() -> None:
 
 def test_half_a_batch_keeps_half_the_activations() -> None:
     needs = needs_of(10, item_bytes=2, optimizer="sgd", activations=100)
-    assert {plan.batch: plan.needs.activations for plan in plans(needs, 2)} == {1.0: 100, 0.5: 50}
+    assert {p.batch: p.needs.activations for p in plans(needs, 2) if not p.change} == {
+        1.0: 100,
+        0.5: 50,
+    }
     without = needs_of(10, item_bytes=2, optimizer="sgd", activations=0)
     assert {plan.batch for plan in plans(without, 2)} == {1.0}
 
@@ -54,7 +65,8 @@ def test_an_estimate_names_strategies_that_would_fit() -> None:
     view = ddt.estimate(1_000_000, 8, limit="10M", activations="1M")
     assert "it does not fit" in str(view)
     assert "ZeRO-2 would" in str(view)
-    fits = dict(zip(view.to_frame()["sharding"], view.to_frame()["fits"], strict=True))
+    frame = view.to_frame().query("change == ''")
+    fits = dict(zip(frame["sharding"], frame["fits"], strict=True))
     assert fits == {"DDP": False, "ZeRO-1": False, "ZeRO-2": True, "FSDP": True}
 
 
@@ -62,9 +74,38 @@ def test_without_activations_only_the_model_is_compared() -> None:
     view = ddt.estimate(1_000_000, 8, limit="15M")
     assert "it fits" not in str(view)
     assert "ZeRO-1 would leave" in str(view)
-    fits = dict(zip(view.to_frame()["sharding"], view.to_frame()["fits"], strict=True))
+    frame = view.to_frame().query("change == ''")
+    fits = dict(zip(frame["sharding"], frame["fits"], strict=True))
     assert fits == {"DDP": False, "ZeRO-1": None, "ZeRO-2": None, "FSDP": None}
     assert "the model fits if its activations do" in str(ddt.estimate(1_000_000, 8, limit="1G"))
+
+
+def test_checkpointing_keeps_none_to_all_of_the_activations() -> None:
+    view = ddt.estimate(1_000_000, 8, limit="24M", activations="8M")
+    ddp, fsdp = (plan for plan in view.plans if plan.change == "checkpointing")
+    assert (ddp.least, ddp.needs.total) == (20_000_000, 20_000_000 + 8 * 2**20)
+    assert view.fits(ddp) is None, "it depends on what is checkpointed"
+    assert view.fits(fsdp) is True, "it fits if all of them are kept"
+    bar = next(
+        x for x in str(view).splitlines() if x.startswith("  DDP, checkpointing ") and "|" in x
+    )
+    assert set(bar.split()[-1]) == {"p", "g", "o", "?", "|"}
+    assert not view.fits(view.plans[0])
+    without = ddt.estimate(1_000_000, 8, limit="24M")
+    assert not any(plan.change == "checkpointing" for plan in without.plans)
+
+
+def test_another_precision_keeps_the_bytes_that_a_parameter_needs() -> None:
+    """16 bytes with Adam in float32 and in mixed precision; only buckets and activations differ."""
+    (mixed,) = computed_precision(1000, 4, "Adam", 100)
+    assert (mixed.needs.total, mixed.least) == (18_000 + 100, 18_000 + 50)
+    (full,) = computed_precision(1000, 2, "Adam", 100, mixed=True)
+    assert (full.needs.total, full.least) == (20_000 + 200, 20_000 + 100)
+    assert not computed_precision(1000, 2, "Adam", 100, mixed=False)
+    memory = snapshot().memory[0]
+    (cast,) = measured_precision(memory, measured_needs(memory))
+    assert (cast.least_activations, cast.needs.activations) == (500, 1000 + 200)
+    assert cast.needs.optimizer_state == 800
 
 
 def test_a_number_of_parameters_may_be_a_float() -> None:
