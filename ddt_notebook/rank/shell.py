@@ -243,6 +243,8 @@ class RankShell(InteractiveShell):
             if isinstance(error, SystemExit) and not error.code:
                 return None
             level = error.__traceback__.tb_next if error.__traceback__ is not None else None
+            if (handled := _why_it_exits(error)) is not None:
+                error, level = handled, handled.__traceback__
             self.showtraceback((type(error), error, level), tb_offset=0)
             return describe_error(error, self.last_traceback_text, self._texts)
         return None
@@ -271,6 +273,12 @@ def _is_end_of_script(error: BaseException | None) -> bool:
     frames = traceback.walk_tb(error.__traceback__) if isinstance(error, SystemExit) else ()
     ended = any(frame.f_code.co_filename == "<frozen runpy>" for frame, _ in frames)
     return ended and isinstance(error, SystemExit) and not error.code
+
+
+def _why_it_exits(error: BaseException) -> BaseException | None:
+    """The exception that a script handled as it ended itself, as programs of hydra do."""
+    exits = isinstance(error, SystemExit) and not error.__suppress_context__
+    return error.__context__ if exits else None
 
 
 def _without_magics(level: TracebackType | None) -> TracebackType | None:

@@ -30,6 +30,12 @@ from helper import total
 def main(fault):
     if fault == "raises" and os.environ["RANK"] == "1":
         int("bad batch")
+    if fault == "handles" and os.environ["RANK"] == "1":
+        try:
+            int("bad batch")
+        except ValueError as error:  # as hydra does
+            print(error)
+            sys.exit(1)
     dist.init_process_group("gloo")
     print(total(1), sys.argv[1:], os.environ["LOCAL_RANK"], hasattr(sys, "ps1"))
     if fault == "leaves" and dist.get_rank() == 1:
@@ -116,14 +122,15 @@ def test_processes_that_a_script_spawns_inherit_no_store(
 
 
 def test_a_fault_in_a_script_is_found_at_its_lines(session: ddt.Session, script: Path) -> None:
-    run = session.run_script(script, ["raises"])
-    (finding,) = ddt.diagnose(run).findings
-    assert (finding.kind, finding.ranks) == ("raised", [1])
-    assert (finding.places[1].file, finding.places[1].code) == (
-        str(script),
-        'int("bad batch")',
-    )
-    assert "shell.py" not in run.errors[1].traceback
+    for how in ("raises", "handles"):
+        run = session.run_script(script, [how])
+        (finding,) = ddt.diagnose(run).findings
+        assert (finding.kind, finding.ranks) == ("raised", [1])
+        assert (finding.places[1].file, finding.places[1].code) == (
+            str(script),
+            'int("bad batch")',
+        )
+        assert "shell.py" not in run.errors[1].traceback
     hung = session.run_script(script, ["leaves"])
     (finding,) = ddt.diagnose(hung).findings
     assert (finding.kind, finding.ranks, finding.waiting) == ("never-entered", [1], [0])
