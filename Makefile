@@ -163,5 +163,5 @@ extension: $(VENV)/.installed
 	cd extension && npm run build
 
 clean:
-	rm -rf $(VENV) .venv-torch-* .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist demo.html docs/_build docs/notebooks docs/symptoms docs/views_*.md extension/lib extension/node_modules
+	rm -rf $(VENV) .venv-torch-* .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist demo.html docs/_build docs/messages docs/notebooks docs/symptoms docs/views_*.md extension/lib extension/node_modules
 	find ddt_notebook tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -32,6 +32,9 @@ nb_merge_streams = True
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 
+# Advice quotes code, which typographic quotes would break.
+smartquotes = False
+
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 napoleon_google_docstring = False

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import catalogue
 import faults
 import gallery
 from IPython.core.magic import Magics
@@ -15,7 +16,6 @@ from IPython.core.magic import Magics
 from ddt_notebook.classroom.exercise import exercise
 from ddt_notebook.classroom.notebooks import exercises_line, file_names
 from ddt_notebook.magics import extension
-from ddt_notebook.messages import messages
 from ddt_notebook.symptoms import lessons, stages, symptoms
 from ddt_notebook.views.registry import VIEWS
 
@@ -60,12 +60,6 @@ Faults that are common today. The study is older than most of them and has no st
 frequencies of its repairs say nothing about them.
 
 """
-_MESSAGES_HEAD = """# Error messages
-
-What {number} messages of PyTorch, NCCL, CUDA, launchers, containers and trainers mean, how to
-confirm the cause, and what to change. `%ddt_explain` shows the entry of an id or of a message that
-you paste; `ddt-notebook diagnose FILE` searches a traceback or a log for all of them.
-"""
 _VIEWS_HEAD = """| view | shows | magic | function | of a session, it shows |
 |---|---|---|---|---|
 """
@@ -88,13 +82,12 @@ def write(docs: Path) -> None:
     made = {
         "magics.md": _MAGICS_HEAD + "".join(_magics()),
         "lessons.md": _LESSONS_HEAD + "".join(_lessons()),
-        "messages.md": "".join(_messages()),
         "measured.md": "".join(_measured(docs / FIGURES)),
         "gallery.md": "".join(gallery.page()),
         "views_table.md": _VIEWS_HEAD + "".join(_views()),  # included by views.md
         "views_functions.md": "".join(_view_functions()),  # included by api.md
     }
-    for name, text in (made | faults.pages()).items():
+    for name, text in (made | faults.pages() | catalogue.pages()).items():
         path = docs / name
         path.parent.mkdir(exist_ok=True)
         if not path.exists() or path.read_text(encoding="utf-8") != text:
@@ -106,26 +99,6 @@ def _views() -> Iterator[str]:
         function = f"{{py:func}}`ddt_notebook.{view.name}`"
         of = "the ranks now" if view.asks_ranks else "the last run"
         yield f"| {view.name} | {view.shows} | `%ddt_show {view.name}` | {function} | {of} |\n"
-
-
-def _messages() -> Iterator[str]:
-    """Yield a section for each file of the catalogue and its entries; their ids are anchors."""
-    entries = messages()
-    yield _MESSAGES_HEAD.format(number=len(entries))
-    raiser = ""
-    for entry in entries:
-        if entry.raiser != raiser:
-            raiser = entry.raiser
-            yield f"\n## {raiser}\n"
-        example = entry.example.replace("\n", "\n    ")
-        symptoms = ", ".join(entry.symptoms)
-        yield f"\n({entry.id})=\n### {entry.id}\n\n    {example}\n\n"
-        yield f"{entry.means[0].upper()}{entry.means[1:]} ({symptoms}).\n\n"
-        yield f"To confirm it: {entry.check}\n\n"
-        yield "".join(f"- {advice}\n" for _, advice in entry.fixes)
-        yield f"\nRaised by {entry.source}.\n"
-        if entry.thread is not None:
-            yield f"\nA thread that confirms the cause: <{entry.thread}>\n"
 
 
 def _view_functions() -> Iterator[str]:

@@ -41,10 +41,10 @@ def _overview() -> Iterator[str]:
         yield f"\n## {stage.code}. {_capital(stage.title)}\n\n"
         for known in (one for one in symptoms() if one.stage == stage.code):
             yield f"- [{_title(known)}]({FOLDER}/{known.code}.md)\n"
-            yield "".join(f"  - [{_plain(card.title)}](#{card.id})\n" for card in _cards(known))
+            yield "".join(f"  - [{plain(card.title)}](#{card.id})\n" for card in _cards(known))
     yield "\n## Several hosts\n\n"
     yield f"- [Faults of several hosts]({FOLDER}/hosts.md), outside of the study\n"
-    yield "".join(f"  - [{_plain(card.title)}](#{card.id})\n" for card in host_cards().values())
+    yield "".join(f"  - [{plain(card.title)}](#{card.id})\n" for card in host_cards().values())
     yield "\n```{toctree}\n:hidden:\n\n"
     yield "\n".join(f"{FOLDER}/{known.code}" for known in symptoms()) + f"\n{FOLDER}/hosts\n```\n"
 
@@ -52,8 +52,8 @@ def _overview() -> Iterator[str]:
 def _hosts() -> Iterator[str]:
     yield _HOSTS
     for card in host_cards().values():
-        yield f"\n({card.id})=\n## {_capital(_plain(card.title))}\n\n`{card.id}`\n\n"
-        yield f"**What you see.** {_plain(card.sees)}\n\n**Why.** {_plain(card.why)}\n\n"
+        yield f"\n({card.id})=\n## {_capital(plain(card.title))}\n\n`{card.id}`\n\n"
+        yield f"**What you see.** {plain(card.sees)}\n\n**Why.** {plain(card.why)}\n\n"
         view = HostCardView(card)
         lines = "\n".join(view.produced())
         yield f"What produces it on the second host, as root:\n\n```sh\n{lines}\n```\n\n"
@@ -62,13 +62,13 @@ def _hosts() -> Iterator[str]:
         if card.check:
             yield f"`{view.doctor()}` finds it.\n\n"
         yield "**What to change.**\n\n"
-        yield "".join(f"- {_plain(one.text)} (*{one.pattern}*)\n" for one in card.fixes)
-        yield f"\n**In a real job.** {_plain(card.cluster)}\n\n"
+        yield "".join(f"- {plain(one.text)} (*{one.pattern}*)\n" for one in card.fixes)
+        yield f"\n**In a real job.** {plain(card.cluster)}\n\n"
         if card.apart:
             yield "**Tell it apart.**\n\n| it may also be | in that fault |\n|---|---|\n"
             for name, how in card.apart.items():
-                yield f"| [{name}](#{name}) | {_plain(how)} |\n"
-        links = (f"[{_plain(one.text)}]({one.url})" for one in card.references)
+                yield f"| [{name}](#{name}) | {plain(how)} |\n"
+        links = (f"[{plain(one.text)}]({one.url})" for one in card.references)
         yield f"\nRead on: {' · '.join(links)}\n"
 
 
@@ -84,14 +84,14 @@ def _symptom(known: Symptom) -> Iterator[str]:
     yield "".join(f"| {one.pattern} | {one.faults} | {one.share:.0%} |\n" for one in patterns)
     if also:
         yield "\nFaults that show it less often: "
-        yield ", ".join(f"[{_plain(card.title)}](#{card.id})" for card in also) + ".\n"
+        yield ", ".join(f"[{plain(card.title)}](#{card.id})" for card in also) + ".\n"
     for card in own:
         yield from _card(card)
 
 
 def _card(card: FaultCard) -> Iterator[str]:
-    yield f"\n({card.id})=\n## {_capital(_plain(card.title))}\n\n`{card.id}`\n\n"
-    yield f"**What you see.** {_plain(card.sees)}\n\n**Why.** {_plain(card.why)}\n\n"
+    yield f"\n({card.id})=\n## {_capital(plain(card.title))}\n\n`{card.id}`\n\n"
+    yield f"**What you see.** {plain(card.sees)}\n\n**Why.** {plain(card.why)}\n\n"
     ranks = "1 rank" if card.n == 1 else f"{card.n} ranks"
     if card.setup:
         yield f"What runs before:\n\n```python\n{card.setup}\n```\n\n"
@@ -99,8 +99,8 @@ def _card(card: FaultCard) -> Iterator[str]:
     yield f"The same work without the fault:\n\n```python\n{card.fixed}\n```\n\n"
     view = CardView(card)
     yield "**What to change.**\n\n"
-    yield "".join(f"- {_plain(fix.advice)} (*{fix.pattern}*)\n" for fix in view.fixes())
-    yield f"\n**In a real job.** {_plain(card.cluster)}\n\n"
+    yield "".join(f"- {plain(fix.advice)} (*{fix.pattern}*)\n" for fix in view.fixes())
+    yield f"\n**In a real job.** {plain(card.cluster)}\n\n"
     for backend, said in (("gloo", card.gloo), ("NCCL", card.nccl)):
         if said:
             lines = "\n".join(line for text in said for line in text.splitlines())
@@ -108,9 +108,9 @@ def _card(card: FaultCard) -> Iterator[str]:
     if card.apart:
         yield "**Tell it apart.**\n\n| it may also be | in that fault |\n|---|---|\n"
         for name, how in card.apart.items():
-            yield f"| [{name}](#{name}) | {_plain(how).replace('|', chr(92) + '|')} |\n"
+            yield f"| [{name}](#{name}) | {plain(how).replace('|', chr(92) + '|')} |\n"
         yield "\n"
-    links = (f"[{_plain(one.text)}]({one.url})" for one in card.references)
+    links = (f"[{plain(one.text)}]({one.url})" for one in card.references)
     yield f"Read on: {' · '.join(links)}\n"
 
 
@@ -126,7 +126,7 @@ def _capital(text: str) -> str:
     return text if text.startswith("`") else text[0].upper() + text[1:]
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """A text of a card as Markdown: signs outside of code mean themselves."""
     parts = _CODE.split(" ".join(text.split()))
     return "".join(p if p.startswith("`") else re.sub(r"([<*\[\]]|__)", r"\\\1", p) for p in parts)

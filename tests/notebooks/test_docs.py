@@ -14,6 +14,7 @@ import pytest
 
 import ddt_notebook as ddt
 from ddt_notebook.faults import cards
+from ddt_notebook.messages import messages
 from ddt_notebook.symptoms import lessons, symptoms
 
 pytestmark = pytest.mark.timeout(600)  # the first test waits until the guide is built
@@ -63,6 +64,14 @@ def test_every_symptom_has_a_page_and_every_fault_an_anchor(guide: Path) -> None
         for card in cards():
             if card.symptoms[0] == known.code:
                 assert f'id="{card.id}"' in page
+
+
+def test_every_message_has_an_anchor_and_its_advice_is_code_that_can_be_copied(guide: Path) -> None:
+    for entry in messages():
+        page = guide / "messages" / f"{entry.raiser}.html"
+        assert f'id="{entry.id}"' in page.read_text("utf-8")
+    accelerate = (guide / "messages" / "accelerate.html").read_text("utf-8")
+    assert "device_map={&quot;&quot;: local_rank}" in accelerate
 
 
 def test_the_guide_describes_every_public_name_and_every_magic(guide: Path) -> None:
