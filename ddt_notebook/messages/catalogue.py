@@ -21,7 +21,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, Literal
 
-from .fragments import fragments
+from .fragments import fragments, is_within_line, lines_with
 
 #: ``error``: the message names the cause; ``effect``: it reports what another failure caused, or
 #: only that something failed; ``warning``: the run goes on after it; ``complaint``: a person
@@ -71,6 +71,9 @@ class Message:
         A text that matches, and texts with similar words that do not.
     fragments
         Each text that matches contains one of them; none if that is not known.
+    within_line
+        Whether no match goes over the end of a line, so that only lines with a fragment are
+        searched.
     """
 
     id: str
@@ -91,12 +94,19 @@ class Message:
     example: str
     unlike: tuple[str, ...]
     fragments: tuple[str, ...] = ()
+    within_line: bool = False
 
     def find(self, lower: str) -> re.Match[str] | None:
         """Return the first match in a text, which must be in lower case."""
-        if self.fragments and not any(fragment in lower for fragment in self.fragments):
-            return None
-        return self.pattern.search(lower)
+        if not self.fragments:
+            return self.pattern.search(lower)
+        if not self.within_line:
+            known = any(fragment in lower for fragment in self.fragments)
+            return self.pattern.search(lower) if known else None
+        for start, end in lines_with(self.fragments, lower):
+            if match := self.pattern.search(lower, start, end):
+                return match
+        return None
 
 
 @cache
@@ -143,4 +153,5 @@ def _message(name: str, raiser: str, entry: dict[str, Any]) -> Message:
         example=entry["example"],
         unlike=tuple(entry["unlike"]),
         fragments=fragments(says),
+        within_line=is_within_line(says),
     )

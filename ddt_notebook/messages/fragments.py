@@ -7,23 +7,90 @@ catalogue match no given text: they are not searched for where none of these tex
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 from typing import Any
 
 #: A shorter text occurs in most lines and excludes none; more texts take as long as the pattern.
 _SHORTEST, _MOST = 3, 24
 #: Longer texts exclude no more.
 _LONG_ENOUGH = 5
+_END = ord("\n")
+#: The kinds of signs that the end of a line belongs to.
+_WITH_END = ("CATEGORY_SPACE", "CATEGORY_NOT_WORD", "CATEGORY_NOT_DIGIT")
 
 
 def fragments(pattern: str) -> tuple[str, ...]:
     """Return texts of which each match contains at least one; none if there are no such texts."""
+    found = _of(_parsed(pattern)) or ()
+    return found if _is_useful(found) else ()
+
+
+def is_within_line(pattern: str) -> bool:
+    """Whether no match of a pattern goes over the end of a line, as far as that is known."""
+    parsed = _parsed(pattern)
+    return bool(parsed) and not _crosses(parsed)
+
+
+def lines_with(parts: tuple[str, ...], text: str) -> Iterator[tuple[int, int]]:
+    """Yield the positions of the lines of a text that contain one of these parts, in order."""
+    following = {part: at for part in parts if (at := text.find(part)) >= 0}
+    while following:
+        first = min(following.values())
+        start = text.rfind("\n", 0, first) + 1
+        end = text.find("\n", first)
+        end = len(text) if end < 0 else end
+        yield start, end
+        passed = [part for part, at in following.items() if at < end]
+        for part in passed:
+            at = text.find(part, end)
+            if at < 0:
+                del following[part]
+            else:
+                following[part] = at
+
+
+def _parsed(pattern: str) -> Any:
+    """Return what a pattern consists of; nothing if this Python does not tell."""
     try:
         # Private, and only a matter of speed.
         parser = importlib.import_module("re._parser")
     except ImportError:
         return ()
-    found = _of(parser.parse(pattern)) or ()
-    return found if _is_useful(found) else ()
+    return parser.parse(pattern)
+
+
+def _crosses(sequence: Any) -> bool:
+    for operation, value in sequence:
+        name = str(operation)
+        if name == "LITERAL":
+            crosses = value == _END
+        elif name == "NOT_LITERAL":
+            crosses = value != _END
+        elif name == "IN":
+            crosses = _has_end(value)
+        elif name == "BRANCH":
+            crosses = any(map(_crosses, value[1]))
+        elif name == "SUBPATTERN":
+            crosses = _crosses(value[3])
+        else:
+            crosses = name.endswith("_REPEAT") and _crosses(value[2])
+        if crosses:
+            return True
+    return False
+
+
+def _has_end(items: Any) -> bool:
+    """Whether a set of signs has the end of a line."""
+    negated = found = False
+    for operation, value in items:
+        name = str(operation)
+        if name == "NEGATE":
+            negated = True
+        elif name == "RANGE":
+            found |= value[0] <= _END <= value[1]
+        else:
+            found |= value == _END or str(value) in _WITH_END
+    return found != negated
 
 
 def _is_useful(found: tuple[str, ...]) -> bool:

@@ -14,7 +14,7 @@ import ddt_notebook as ddt
 from ddt_notebook.diagnosis.advice import causes
 from ddt_notebook.diagnosis.text import diagnose_text
 from ddt_notebook.messages import Message, message, messages
-from ddt_notebook.messages.fragments import fragments
+from ddt_notebook.messages.fragments import fragments, is_within_line, lines_with
 from ddt_notebook.symptoms import loader as taxonomy
 from ddt_notebook.views import words
 from ddt_notebook.views.message import MessageView
@@ -136,6 +136,27 @@ def test_fragments_exclude_no_match():
 )
 def test_a_match_contains_one_of_its_fragments(pattern: str, needed: tuple[str, ...]):
     assert fragments(pattern) == needed
+
+
+@pytest.mark.parametrize(
+    ("pattern", "within"),
+    [
+        (r"slow[^\n]{0,80}(gpus?|.{3}ddp)\b", True),
+        (r"slow[\s\S]{0,80}gpu", False),
+        (r"slow\s+gpu", False),
+        (r"(slow|fast[^.]*)gpu", False),
+        (r"slow\W?gpu|a\nb", False),
+        (r"[^a-z\n]+[\w.]*\d", True),
+    ],
+)
+def test_a_pattern_is_within_a_line_if_no_part_of_it_is_the_line_s_end(pattern: str, within: bool):
+    assert is_within_line(pattern) == within
+
+
+def test_only_lines_with_a_fragment_are_searched():
+    text = "a gpu and a gpu\nnothing\nddp\n\nthe last gpu"
+    found = [text[start:end] for start, end in lines_with(("ddp", "gpu", "rank"), text)]
+    assert found == ["a gpu and a gpu", "ddp", "the last gpu"]
 
 
 def test_a_thread_is_an_address_that_its_page_shows():
