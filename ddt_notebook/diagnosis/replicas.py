@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +10,13 @@ from typing import Any
 
 from ddt_notebook.model import Fact, Snapshot
 from ddt_notebook.model.parity import Disagreement, disagreements, grouped, minority
-from ddt_notebook.model.training import NO_GRADIENT, ModelTraining, OptimizerTraining, TrainingState
+from ddt_notebook.model.training import (
+    NO_GRADIENT,
+    ModelTraining,
+    OptimizerTraining,
+    TrainingState,
+    UsedModule,
+)
 
 #: Wrappers that divide a model among ranks, so that each rank holds a different part.
 _DIVIDED = frozenset({"FSDP", "FSDP2", "DTensor", "DeepSpeed"})
@@ -157,3 +163,22 @@ def how_far(snapshot: Snapshot, name: str) -> list[Fact]:
                     )
                 ]
     return []
+
+
+def used_on_every_rank(snapshot: Snapshot, *, trained: bool) -> Iterator[dict[int, UsedModule]]:
+    """The modules outside DDP that every rank called between its first two steps.
+
+    Parameters
+    ----------
+    trained
+        Whether those with parameters in an optimizer, or the others.
+    """
+    together: dict[tuple[object, ...], dict[int, UsedModule]] = defaultdict(dict)
+    for training in snapshot.training:
+        counted: Counter[tuple[object, ...]] = Counter()
+        for one in training.used:
+            key = (one.name, one.watched, tuple(sorted(one.shapes.items())))
+            counted[key] += 1
+            if one.trained is trained:
+                together[*key, counted[key]][training.rank] = one
+    return (found for found in together.values() if len(found) == len(snapshot.ranks))

@@ -211,6 +211,10 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         f"the state of {f.values['optimizer']} differs between ranks: {_parted(f)}"
     ),
     "parameters-changed": _parameters_changed,
+    "part-not-wrapped": (
+        "{model} is called in training and stepped by {optimizer}, but it is not in DDP: its "
+        "gradients are not averaged, and its copies drift apart"
+    ),
     "used-module-left-behind": lambda f: (
         f"{f.values['model']} is called in training on every rank, but "
         f"{ranks_text(f.values['others'])} changed it and {ranks_text(f.ranks)} did not"
@@ -581,6 +585,10 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "state-differs": "gradients and settings were equal, but {name} is not",
     "written-alone": _written_alone,
     "written-unequally": _written_unequally,
+    "other-part-wrapped": "another part was put into DDP at {place}",
+    "equal-at-first-call-only": (
+        "its copies were equal when they were called first, and differ at the end"
+    ),
     "equal-at-first-call": (
         "its copies were equal when they were called first, and differ at the end; neither DDP "
         "nor an optimizer holds it"

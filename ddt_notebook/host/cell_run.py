@@ -385,7 +385,8 @@ class CellRun:
         observed = (one.observed for one in answers if isinstance(one, CellEnded))
         trainings = (one.training for one in observed if one is not None)
         used = (one.used for one in trainings if one is not None)
-        return len({tuple(module.last for module in modules) for modules in used}) > 1
+        untrained = (tuple(m.last for m in modules if not m.trained) for modules in used)
+        return len(set(untrained)) > 1
 
     def _begin_rescue(self, interrupt: frozenset[int]) -> None:
         self._state = None

@@ -386,14 +386,14 @@ class SummedForward:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsedModule:
-    """A module that was called between the first two steps, and that nothing trains.
-
-    It is neither in DDP nor are its parameters in an optimizer: a teacher, or a target network.
+    """A module outside DDP that was called between the first two steps.
 
     Attributes
     ----------
     name
-        The variable, such as ``"self.teacher"``; otherwise its class.
+        The variable, such as ``"self.teacher"``; otherwise its class: ``"the Linear"``.
+    trained
+        Whether an optimizer holds parameters of it. A teacher or a target network has none.
     where
         The line that called it first.
     watched
@@ -406,6 +406,7 @@ class UsedModule:
     """
 
     name: str
+    trained: bool = False
     where: Position | None = None
     watched: tuple[str, ...] = ()
     shapes: dict[str, int] = field(default_factory=dict)
@@ -448,7 +449,7 @@ class RankTraining:
     summed
         The first forward passes that added up activations over ranks.
     used
-        The modules that were called between the first two steps and that nothing trains.
+        The modules outside DDP that were called between the first two steps.
     losses
         The losses of the first backward passes, if they are numbers on the CPU.
     threads, processors

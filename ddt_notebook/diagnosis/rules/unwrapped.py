@@ -17,7 +17,7 @@ from ddt_notebook.model import Fact, Finding, Place
 from ddt_notebook.model.collective import shape_label
 from ddt_notebook.model.finding import Confidence
 from ddt_notebook.model.operations import OPERATIONS
-from ddt_notebook.model.training import NO_GRADIENT, OptimizerTraining
+from ddt_notebook.model.training import NO_GRADIENT, OptimizerTraining, UsedModule
 from ddt_notebook.program.parse import Document
 from ddt_notebook.program.program import Program
 from ddt_notebook.program.sharded_values import leaves_part_out, slices_by_rank
@@ -322,6 +322,9 @@ def _outside_ddp(context: Context, group: Replicas) -> Finding | None:
         sent = communication(replace(report, calls=own))
         if sent.is_opaque(first.shapes) or sent.reductions_of(first.shapes) or sent.broadcast:
             return None  # the program itself may keep them equal, now and then
+    part = next(_parts_beside_ddp(context), None)
+    if part is not None and _divided_by_sampler(context) and not _own_data(context):
+        return _part_not_wrapped(context, group, part)
     names = [first.watched[at] for at in sorted(never)]
     in_ddp = len(first.watched) - len(outside)
     return conclude(
@@ -336,6 +339,34 @@ def _outside_ddp(context: Context, group: Replicas) -> Finding | None:
             Fact(kind="gradients-agreed", values={"agreed": in_ddp, "watched": len(first.watched)}),
         ],
         confidence="possible",
+    )
+
+
+def _parts_beside_ddp(context: Context) -> Iterator[dict[int, UsedModule]]:
+    """Yield modules that the ranks train outside DDP, and whose equal copies part."""
+    for found in replicas.used_on_every_rank(context.snapshot, trained=True):
+        firsts = {one.first for one in found.values()}
+        lasts = {one.last for one in found.values()}
+        if len(firsts) == 1 and len(lasts) > 1 and () not in firsts | lasts:
+            yield found
+
+
+def _part_not_wrapped(context: Context, group: Replicas, part: dict[int, UsedModule]) -> Finding:
+    models = [replicas.model_of(context.snapshot, r, o) for r, o in group.ranks.items()]
+    wrapped = [model.made for model in models if model is not None and model.made is not None]
+    return conclude(
+        "D.2.2",
+        "part-not-wrapped",
+        cause="model-not-wrapped",
+        ranks=part,
+        values={"model": part[min(part)].name, "optimizer": group.first.name},
+        places={rank: context.place(one.where, "called") for rank, one in part.items()},
+        facts=[
+            *(Fact(kind="other-part-wrapped", place=context.place(at)) for at in wrapped[:1]),
+            Fact(kind="equal-at-first-call-only"),
+            Fact(kind="sampler-divides"),
+        ],
+        confidence="likely",
     )
 
 

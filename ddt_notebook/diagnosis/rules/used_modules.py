@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.communication import communication
 from ddt_notebook.diagnosis.context import Context
+from ddt_notebook.diagnosis.replicas import used_on_every_rank
 from ddt_notebook.model import Fact, Finding
 from ddt_notebook.model.parity import grouped
 from ddt_notebook.model.training import UsedModule
@@ -28,7 +28,7 @@ def parted(context: Context) -> Iterator[Finding]:
         return
     if not _students_agree(context):
         return
-    for found in _on_every_rank(context):
+    for found in used_on_every_rank(context.snapshot, trained=False):
         firsts = {one.first for one in found.values()}
         lasts = {one.last for one in found.values()}
         if len(firsts) > 1 or len(lasts) == 1 or () in firsts | lasts:
@@ -50,17 +50,6 @@ def _students_agree(context: Context) -> bool:
         and models[0][at].members == ranks
         for at in range(len(models[0]))
     )
-
-
-def _on_every_rank(context: Context) -> Iterator[dict[int, UsedModule]]:
-    together: dict[tuple[object, ...], dict[int, UsedModule]] = defaultdict(dict)
-    for training in context.snapshot.training:
-        counted: dict[object, int] = defaultdict(int)
-        for one in training.used:
-            key = one.name, one.watched, tuple(sorted(one.shapes.items()))
-            counted[key] += 1
-            together[*key, counted[key]][training.rank] = one
-    return (found for found in together.values() if len(found) == len(context.reports))
 
 
 def _is_sent(context: Context, rank: int, module: UsedModule) -> bool:

@@ -9,7 +9,7 @@ import functools
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import isfinite, isinf
 from threading import get_ident
@@ -442,6 +442,7 @@ class TrainingRecord:
     def _optimizer_log(self, optimizer: Optimizer) -> OptimizerLog | None:
         log = self._log_of(optimizer)
         if log.run != self._run:
+            self.used.optimizes(p for group in optimizer.param_groups for p in group["params"])
             if len(self._stepped) == _MAX_LOGS:
                 return None
             log.begin(optimizer, self._run, self._replicas, self._before)
@@ -457,14 +458,6 @@ class TrainingRecord:
         if log.run_beside != self._run:
             log.begin_beside(self._run)
         return log
-
-    def _trained(self) -> Iterator[torch.Tensor]:
-        """The parameters that optimizers hold, and those of models in DDP."""
-        for optimizer in self._optimizers:
-            for group in optimizer.param_groups:
-                yield from group["params"]
-        for model in self._replicas:
-            yield from model.parameters()
 
     # -- at the end of a cell ------------------------------------------------------------------
 
@@ -500,7 +493,7 @@ class TrainingRecord:
             not_finite=lost and replace(lost, lasting=not self._last_is_finite),
             replicated=tuple(replicated.RECORD.tensors),
             summed=tuple(summed_activations.RECORD.sums),
-            used=self.used.observed(self._trained()),
+            used=self.used.observed(),
             losses=tuple(self._losses),
             threads=torch.get_num_threads(),
             processors=_processors(),

@@ -1,8 +1,8 @@
-"""Notices modules outside DDP and of no optimizer that are called between the first steps.
+"""Notices modules outside DDP that are called between the first steps.
 
-Such a module is a teacher, a target network or a slow encoder. A hook of torch for all modules is
-on until the second step of a run has ended; later steps are not observed and cost nothing. At the
-end of the run, sketches show whether the module was changed.
+Such a module is a teacher, a target network, or a part that was not wrapped. A hook of torch for
+all modules is on until the second step of a run has ended; later steps are not observed and cost
+nothing. At the end of the run, sketches show whether the module was changed.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ class _Used:
         self.where = where
         #: Whether it was called between the first and the second step of the run.
         self.between = False
+        #: Whether an optimizer that has stepped holds a parameter of it.
+        self.trained = False
         named = list(module.named_parameters())
         watched = [named[at] for at in choose(len(named))]
         self.names = tuple(name for name, _ in watched)
@@ -55,7 +57,8 @@ class _Used:
     def observed(self) -> UsedModule:
         """What was seen of it."""
         return UsedModule(
-            name=self.name or self.kind,
+            name=self.name or f"the {self.kind}",
+            trained=self.trained,
             where=self.where,
             watched=self.names,
             shapes=self.shapes,
@@ -72,6 +75,9 @@ class UsedModules:
         self._used: dict[int, _Used] = {}
         #: The ``id`` of modules that are parts of others, or of which nothing is to be known.
         self._known: set[int] = set()
+        #: The ``id`` of parameters of models in DDP, and of optimizers that have stepped.
+        self._wrapped: set[int] = set()
+        self._optimized: set[int] = set()
         self._steps = 0
         self._compiles = False
 
@@ -84,9 +90,12 @@ class UsedModules:
         """Begin a cell."""
         self._close()
         self._used, self._known, self._steps = {}, set(), 0
+        self._wrapped, self._optimized = set(), set()
 
     def begin(self, replica: nn.Module) -> None:
         """A model in DDP was made, or passes for the first time in this run."""
+        self._wrapped.update(map(id, replica.parameters()))
+        self._used = {i: one for i, one in self._used.items() if not one.holds(self._wrapped)}
         if self._steps >= _STEPS:
             return
         self._known.update(map(id, replica.modules()))
@@ -100,10 +109,22 @@ class UsedModules:
             if used is not None and self._steps:
                 used.between = True
             return
+        held = set(map(id, module.parameters()))
+        if not held.isdisjoint(self._wrapped):  # it calls the model in DDP, and perhaps others
+            self._known.add(one)
+            return
         self._known.update(map(id, module.modules()))
-        if len(self._used) < _MOST and next(module.parameters(), None) is not None:
+        if held and len(self._used) < _MOST:
             used = self._used[one] = _Used(module, user_line(sys._getframe()))
             used.between = self._steps > 0
+            used.trained = not held.isdisjoint(self._optimized)
+
+    def optimizes(self, parameters: Iterable[torch.Tensor]) -> None:
+        """An optimizer with these parameters steps for the first time in this run."""
+        held = set(map(id, parameters))
+        self._optimized |= held
+        for used in self._used.values():
+            used.trained |= used.holds(held)
 
     def stepped(self, names: Callable[[], Mapping[str, nn.Module]]) -> None:
         """An optimizer's step has ended; ``names`` returns the modules among the variables."""
@@ -131,16 +152,7 @@ class UsedModules:
         for used in self._used.values():
             used.release()
 
-    def observed(self, trained: Iterable[torch.Tensor]) -> tuple[UsedModule, ...]:
-        """The modules that were called between the first two steps.
-
-        Parameters
-        ----------
-        trained
-            The parameters of optimizers and of models in DDP, whose modules are left out.
-        """
+    def observed(self) -> tuple[UsedModule, ...]:
+        """The modules that were called between the first two steps."""
         self._close()
-        held = set(map(id, trained))
-        return tuple(
-            used.observed() for used in self._used.values() if used.between and not used.holds(held)
-        )
+        return tuple(used.observed() for used in self._used.values() if used.between)

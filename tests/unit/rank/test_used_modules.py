@@ -24,8 +24,8 @@ def trained() -> nn.Module:
     return nn.Sequential(nn.Linear(2, 2))
 
 
-def _noted(used: UsedModules, trained: nn.Module) -> list[tuple[str, bool]]:
-    return [(one.name, one.first != one.last) for one in used.observed(trained.parameters())]
+def _noted(used: UsedModules) -> list[tuple[str, bool, bool]]:
+    return [(one.name, one.trained, one.first != one.last) for one in used.observed()]
 
 
 def test_the_outermost_module_is_noted_and_whether_it_changed(trained: nn.Module) -> None:
@@ -36,9 +36,9 @@ def test_the_outermost_module_is_noted_and_whether_it_changed(trained: nn.Module
         teacher(x)
         used.stepped(lambda: {"self.teacher": teacher})
     assert not used.is_open
-    assert _noted(used, trained) == [("self.teacher", False)]
+    assert _noted(used) == [("self.teacher", False, False)]
     nn.init.ones_(teacher.second.bias)
-    assert _noted(used, trained) == [("self.teacher", True)]
+    assert _noted(used) == [("self.teacher", False, True)]
 
 
 def test_what_is_called_only_before_the_first_step_is_not_noted(trained: nn.Module) -> None:
@@ -47,17 +47,33 @@ def test_what_is_called_only_before_the_first_step_is_not_noted(trained: nn.Modu
     _Pair()(torch.ones(1, 2))
     for _ in range(2):
         used.stepped(dict)
-    assert _noted(used, trained) == []
+    assert _noted(used) == []
 
 
-def test_a_module_of_an_optimizer_is_not_noted(trained: nn.Module) -> None:
-    used, head = UsedModules(), _Pair()
+def test_a_module_is_trained_if_an_optimizer_steps_it_before_or_later(trained: nn.Module) -> None:
+    used, head, tail = UsedModules(), _Pair(), nn.Linear(2, 2)
     used.begin(trained)
-    used.stepped(dict)
-    head(torch.ones(1, 2))
-    used.stepped(dict)
-    assert _noted(used, head) == []
-    assert _noted(used, trained) == [("_Pair", False)]
+    used.optimizes([*trained.parameters(), *head.parameters()])
+    for _ in range(2):
+        head(torch.ones(1, 2))
+        tail(torch.ones(1, 2))
+        used.stepped(dict)
+    assert _noted(used) == [("the _Pair", True, False), ("the Linear", False, False)]
+    used.optimizes(tail.parameters())
+    del head, tail
+    assert _noted(used) == [("the _Pair", True, False), ("the Linear", True, False)]
+
+
+def test_a_module_around_the_one_in_ddp_is_none_beside_it(trained: nn.Module) -> None:
+    used, teacher = UsedModules(), nn.Linear(2, 2)
+    around = nn.Sequential(trained, teacher)
+    used.begin(trained)
+    for _ in range(2):
+        around(torch.ones(1, 2))
+        used.stepped(dict)
+    assert _noted(used) == [("the Linear", False, False)]
+    used.begin(around)
+    assert _noted(used) == []
 
 
 def test_no_hook_is_left_when_the_user_compiles_or_a_run_begins(trained: nn.Module) -> None:
