@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -133,11 +134,26 @@ def _parts(
     yield "optimizer state", local_bytes(state)
     yield "buffers", local_bytes(buffers.values())
     buckets = (
-        sum(torch_private.bucket_sizes(ddp))
+        _bucket_bytes(ddp)
         for ddp in ddp_modules(modules)
         if not ddp.gradient_as_bucket_view  # otherwise the gradients are views of the buckets
     )
     yield "DDP buckets", sum(buckets)
+
+
+def _bucket_bytes(ddp: DistributedDataParallel) -> int:
+    """The size of DDP's buckets, which together hold each gradient once.
+
+    DDP gives their sizes under a lock that a backward pass holds for as long as it waits for other
+    ranks. Another thread would wait with it.
+    """
+    if threading.current_thread() is threading.main_thread():
+        return sum(torch_private.bucket_sizes(ddp))
+    return local_bytes(
+        parameter
+        for name, parameter in ddp.module.named_parameters()
+        if parameter.requires_grad and name not in ddp.parameters_to_ignore
+    )
 
 
 def variable_bytes(found: Objects) -> int:
