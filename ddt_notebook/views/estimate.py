@@ -112,7 +112,7 @@ class EstimateView(Displayable):
         return html.view(
             html.heading(self._title()),
             html.line(self._verdict()),
-            html.table(self._rows(), self._head()),
+            html.tag("div", html.table(self._rows(), self._head()), role="plans"),
             html.table([(name, _coloured(bar)) for name, bar in self._bars()]),
             html.line(self._legend()),
             html.line(self._note()),

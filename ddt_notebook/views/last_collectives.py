@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..formatting import ranks_label
 from ..model import Finding, Snapshot
 from ..model.last_collectives import Entry, LastCollectives, Step, last_collectives
-from . import html, marks, safe, terminal, words
+from . import html, marks, safe, sparklines, terminal, words
 from .html import COLOURS, Markup
 
 #: Collectives, and those that a terminal shows at least; more of them if 80 columns hold them.
@@ -44,28 +44,38 @@ def as_html(finding: Finding, snapshot: Snapshot) -> list[Markup]:
         return []
     roles = [marks.role(marks.of_call(found.group, number)) for number, _ in found.columns]
     head = ["", *_heads(found)]
-    rows = [[_label(lane.ranks), *map(_box, lane.entries, roles)] for lane in found.lanes[:LANES]]
+    whole = snapshot.duration_s
+    rows = [
+        [_label(lane.ranks), *(_box(*one, whole) for one in zip(lane.entries, roles, strict=True))]
+        for lane in found.lanes[:LANES]
+    ]
     picture = html.tag("div", _NARROW, html.table(rows, head), role="latest")
-    return [picture, *map(html.line, _rest(found))]
+    return [picture, *map(html.line, [*_rest(found), *_scale(found, whole)])]
 
 
 def as_text(finding: Finding, snapshot: Snapshot) -> list[str]:
     """The same in a terminal, with as many collectives as fit."""
     found = last_collectives(snapshot, finding.waiting, COLUMNS)
-    if found is not None and (fitting := _fitting(found)) < len(found.columns):
+    if found is not None and (fitting := _fitting(found, snapshot.duration_s)) < len(found.columns):
         found = last_collectives(snapshot, finding.waiting, fitting)
     if found is None:
         return []
-    rows = [[_label(lane.ranks), *map(_word, lane.entries)] for lane in found.lanes[:LANES]]
+    whole = snapshot.duration_s
+    rows = [
+        [_label(lane.ranks), *(_word(entry, whole) for entry in lane.entries)]
+        for lane in found.lanes[:LANES]
+    ]
     drawn = terminal.columns(rows, ["", *_heads(found)], indent=_INDENT)
-    return [*drawn, *(f"{' ' * _INDENT}{line}" for line in _rest(found))]
+    below = [*_rest(found), *_scale(found, whole)]
+    return [*drawn, *(f"{' ' * _INDENT}{line}" for line in below)]
 
 
-def _fitting(found: LastCollectives) -> int:
+def _fitting(found: LastCollectives, whole: float) -> int:
     """How many of the columns fit a terminal, the last ones; at least `FEWEST`."""
     lanes = found.lanes[:LANES]
     entries = [
-        max(len(_word(lane.entries[at])) for lane in lanes) for at in range(len(found.columns))
+        max(len(_word(lane.entries[at], whole)) for lane in lanes)
+        for at in range(len(found.columns))
     ]
     used, count = _INDENT + max(len(_label(lane.ranks)) for lane in lanes), 0
     columns = zip(found.columns, _heads(found), entries, strict=True)
@@ -96,7 +106,8 @@ def _label(ranks: tuple[int, ...]) -> str:
     return safe.middle(ranks_label(ranks), 24)
 
 
-def _word(entry: Entry) -> str:
+def _word(entry: Entry, whole: float) -> str:
+    """What ranks did; ``whole`` is how long the cell ran, in seconds."""
     match entry.step:
         case "done":
             word = "✓"
@@ -105,7 +116,8 @@ def _word(entry: Entry) -> str:
         case "waiting":
             word = "waiting"
             if entry.waited_s is not None:
-                word += f" {words.duration(entry.waited_s)}"
+                drawn = sparklines.bar(entry.waited_s, whole)
+                word += f" {words.duration(entry.waited_s)} {drawn}".rstrip()
         case "failed":
             word = "✖ failed"
         case "missing":
@@ -113,12 +125,20 @@ def _word(entry: Entry) -> str:
     return f"{word} · {safe.one_line(entry.op, 40)}" if entry.op else word
 
 
-def _box(entry: Entry, role: str) -> Markup:
+def _box(entry: Entry, role: str, whole: float) -> Markup:
     style = f"{_STYLES[entry.step]};padding:0 8px;white-space:nowrap"
-    return html.tag("div", _word(entry), style=style, role=role)
+    return html.tag("div", _word(entry, whole), style=style, role=role)
 
 
 def _rest(found: LastCollectives) -> list[str]:
     hidden = found.lanes[LANES:]
     ranks = sum(len(lane.ranks) for lane in hidden)
     return [f"and {words.count(ranks, 'more rank')}"] if hidden else []
+
+
+def _scale(found: LastCollectives, whole: float) -> list[str]:
+    """What the bars mean."""
+    entries = (entry for lane in found.lanes[:LANES] for entry in lane.entries)
+    if not any(entry.waited_s is not None and sparklines.bar(0, whole) for entry in entries):
+        return []
+    return [f"█ how much of the cell's {words.duration(whole)} they waited"]

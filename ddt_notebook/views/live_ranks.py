@@ -58,6 +58,8 @@ class RankLine:
         A key of the states' signs.
     wait
         ``4.2 s for rank 1 in all_reduce #17``, empty if it does not wait.
+    bar
+        The part of the cell's time that it has waited, as signs.
     where
         The line of code, or what ended a rank.
     place
@@ -69,6 +71,7 @@ class RankLine:
     ranks: tuple[int, ...]
     state: str
     wait: str = ""
+    bar: str = ""
     where: str = ""
     place: Position | None = None
     memory_bytes: int | None = None
@@ -77,7 +80,7 @@ class RankLine:
     @property
     def said(self) -> str:
         """The state in words."""
-        return f"{self.state} {self.wait}".rstrip()
+        return " ".join(filter(None, (self.state, self.bar, self.wait)))
 
     @property
     def sign(self) -> tuple[str, str]:
@@ -111,7 +114,7 @@ class LiveView(Displayable):
         rows = [
             (
                 words.ranks_cell(line.ranks),
-                html.tag("span", _chip(line), f" {line.wait}".rstrip(), style=_NOWRAP),
+                html.tag("span", _chip(line), *_waiting(line), style=_NOWRAP),
                 html.name(line.where, 72) if line.where else "",
                 html.tag("span", line.memory, style=_NOWRAP),
             )
@@ -127,6 +130,7 @@ def of_reports(
     reports: Sequence[RankReport],
     memory: Mapping[int, Iterable[int]],
     *,
+    elapsed_s: float = 0.0,
     ended: bool = False,
     notes: tuple[str, ...] = (),
 ) -> LiveView:
@@ -140,6 +144,8 @@ def of_reports(
         The ranks.
     memory
         Each rank's resident memory in bytes, oldest first.
+    elapsed_s
+        How long the cell has run; 0 if that is not known.
     ended
         Whether the cell has ended: the states are then those just before its end.
     """
@@ -161,7 +167,12 @@ def of_reports(
         state, wait, where, place, _ = key
         seconds = f"{words.duration(longest[key])} " if wait else ""
         line = RankLine(
-            ranks=_ranks(alike), state=state, wait=seconds + wait, where=where, place=place
+            ranks=_ranks(alike),
+            state=state,
+            wait=seconds + wait,
+            bar=sparklines.bar(longest[key], elapsed_s) if wait else "",
+            where=where,
+            place=place,
         )
         lines.append(_with_memory(line, alike, memory))
     return LiveView(headline, tuple(lines), notes)
@@ -204,6 +215,11 @@ def _row(line: RankLine) -> tuple[str, ...]:
 def _chip(line: RankLine) -> html.Markup:
     sign, kind = line.sign
     return html.chip(sign, line.state, kind)
+
+
+def _waiting(line: RankLine) -> list[str]:
+    drawn = [" ", sparklines.fixed_width(line.bar)] if line.bar else []
+    return [*drawn, f" {line.wait}".rstrip()]
 
 
 def _wait(wait: Wait | None) -> str:

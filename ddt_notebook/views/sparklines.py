@@ -161,6 +161,14 @@ def legend_as_html(kinds: Iterable[str] = SIGNS) -> Markup:
     return Markup(" · ".join(shown))
 
 
+def bar(part: float, whole: float, count: int = 8) -> str:
+    """A bar of so many signs that shows a part of a whole; empty if there is no whole."""
+    if not (0 < whole < math.inf and part >= 0):
+        return ""
+    filled = max(1, round(count * min(1.0, part / whole)))
+    return "█" * filled + "░" * (count - filled)
+
+
 def level(share: float) -> str:
     """A bar as high as a share from 0 to 1; the lowest one also for the smallest share."""
     return _LEVELS[max(0, math.ceil(share * len(_LEVELS)) - 1)]

@@ -63,6 +63,7 @@ class RunningCell:
             headline,
             moment.reports,
             self._memory,
+            elapsed_s=moment.elapsed_s,
             ended=not running and not moment.frozen,
             notes=notes,
         )

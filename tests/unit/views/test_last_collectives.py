@@ -100,6 +100,17 @@ def test_text_and_html_say_the_same() -> None:
         assert said in html
 
 
+def test_the_bar_of_a_wait_is_its_part_of_the_time_of_the_cell() -> None:
+    finding = Finding(symptom="D.2.1", stage="training & evaluation", waiting=[0, 1], ranks=[2])
+    snapshot = run(waits(0, 4), waits(1, 4, "barrier"), misses(2, 3))
+    for shown in (picture.as_text, picture.as_html):
+        drawn = str(shown(finding, replace(snapshot, duration_s=4.0)))
+        assert "waiting 1.0 s ██░░░░░░" in drawn
+        assert "waiting 2.0 s ████░░░░" in drawn
+        assert "█ how much of the cell" in drawn
+        assert "█" not in str(shown(finding, snapshot)), "how long it ran is not known"
+
+
 def test_only_the_first_of_many_lanes_are_shown_and_the_other_ranks_counted() -> None:
     ranks = [waits(rank, 2, f"operation {rank}") for rank in range(12)]
     members = tuple(range(12))

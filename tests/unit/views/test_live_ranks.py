@@ -48,6 +48,17 @@ def test_the_table_shows_waits_that_cannot_end_and_past_states() -> None:
     assert [line.state for line in ended.lines] == ["waited", "was running", "waited"]
 
 
+def test_the_bar_of_a_wait_grows_with_its_part_of_the_cell() -> None:
+    bars = [
+        live_ranks.of_reports("", moment(3), {}, elapsed_s=elapsed_s).lines[0].bar
+        for elapsed_s in (0.0, 16.0, 4.0, 2.0)
+    ]
+    assert bars == ["", "█░░░░░░░", "████░░░░", "████████"]
+    shown = live_ranks.of_reports("", moment(3), {}, elapsed_s=4.0)
+    assert "waits ████░░░░ 2.0 s for rank 1" in shown.to_text()
+    assert "████░░░░" in shown.to_html()
+
+
 def test_many_ranks_that_are_alike_share_a_line() -> None:
     view = live_ranks.of_reports("", moment(64), {})
     assert [line.ranks for line in view.lines] == [(0, *range(2, 64)), (1,)]
