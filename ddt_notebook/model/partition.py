@@ -193,16 +193,20 @@ def _alike(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
     return shorter > 2 and a[:shorter] == b[:shorter]
 
 
+#: Into so many equal parts a sharded model is divided for a picture.
+SHARD_SLOTS = 56
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShard:
-    """What one rank holds of a sharded model.
+    """What one rank holds of a sharded model, or of the state of its optimizer.
 
     Attributes
     ----------
     name
         The variable.
     wrapper
-        ``"FSDP2"`` or ``"DTensor"``.
+        What divides it, such as ``"FSDP2"`` or ``"ZeroRedundancyOptimizer"``.
     parameters, local_parameters
         Number of elements of the whole model, and of this rank's part.
     local_bytes
@@ -211,6 +215,9 @@ class ModelShard:
         How the parameters are placed, most common first: ``("Shard(0)", "Replicate()")``.
     mesh
         ``"dp=2, tp=2"``.
+    slots
+        Which percentage of each of `SHARD_SLOTS` equal parts of the whole this rank holds; empty
+        if it is not known where its part lies.
     """
 
     name: str
@@ -220,6 +227,7 @@ class ModelShard:
     local_bytes: int
     placements: tuple[str, ...] = ()
     mesh: str = ""
+    slots: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

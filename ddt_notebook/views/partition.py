@@ -11,7 +11,15 @@ from typing import Any
 
 from ..formatting import ranks_label
 from ..model import Snapshot
-from ..model.partition import Coverage, Division, LoaderPartition, ModelShard, coverage, division
+from ..model.partition import (
+    SHARD_SLOTS,
+    Coverage,
+    Division,
+    LoaderPartition,
+    ModelShard,
+    coverage,
+    division,
+)
 from . import html, safe, sparklines, terminal, words
 from .flags import Flag, ordered
 from .html import Markup
@@ -27,7 +35,7 @@ FIRST = 6
 
 _LOADER_HEAD = ("rank", "epochs", "batches", "samples", "of data", "first indices")
 #: Slots of a strip that shows where in the data set a rank read, and the signs of their shares.
-_SLOTS, _SHARES = 56, "░▒▓█"
+_SLOTS, _SHARES = SHARD_SLOTS, "░▒▓█"
 _LEGEND = "1 read by one rank · + by several ranks · 0 some by none"
 #: Epochs whose order is shown.
 _EPOCHS = 4
@@ -370,16 +378,26 @@ def _shard_rows(by_rank: dict[int, ModelShard]) -> list[tuple[str, ...]]:
 
 
 def _shard_strips(by_rank: dict[int, ModelShard]) -> list[tuple[str, str]]:
-    """The part of the whole model that each rank holds, as signs."""
+    """The part of the whole model that each rank holds, as signs, where it lies.
 
-    def strip(rank: int) -> str:
-        shard = by_rank[rank]
-        share = shard.local_parameters / shard.parameters if shard.parameters else 0.0
-        return ("█" * min(_SLOTS, round(share * _SLOTS))).ljust(_SLOTS, "░")
+    Neighbours share a row if there are many; then it is what they hold together.
+    """
+    if not all(len(shard.slots) == _SLOTS for shard in by_rank.values()):
+        return []
+    alike = group(by_rank, lambda rank: by_rank[rank].slots)
+    each = -(-len(alike) // ROWS)
+    strips = []
+    for low in range(0, len(alike), each):
+        rows = alike[low : low + each]
+        signs = "".join(_held(min(100, sum(shares))) for shares in zip(*dict(rows), strict=True))
+        ranks = sorted(rank for _, same in rows for rank in same)
+        strips.append((safe.middle(ranks_label(ranks), 17), signs))
+    return strips
 
-    alike = group(by_rank, strip)
-    shown = alike if len(alike) <= ROWS else []
-    return [(safe.middle(ranks_label(ranks), 17), signs) for signs, ranks in shown]
+
+def _held(percent: int) -> str:
+    """One slot; one that was rounded counts as whole."""
+    return "█" if percent >= 99 else "▒" if percent > 0 else "░"
 
 
 def _about_parts(by_rank: dict[int, ModelShard]) -> str:
@@ -387,7 +405,9 @@ def _about_parts(by_rank: dict[int, ModelShard]) -> str:
     whole = next(iter(by_rank.values())).parameters
     held = sum(shard.local_parameters for shard in by_rank.values()) / whole if whole else 0.0
     times = "once" if held == 1 else f"{held:.3g} times"
-    return f"█ the share that a rank holds of the model; together they hold it {times}"
+    legend = "█ held · ▒ partly · from the first parameter to the last; "
+    shown = any(shard.slots for shard in by_rank.values())
+    return f"{legend if shown else ''}together they hold it {times}"
 
 
 def _trained_ranks(snapshot: Snapshot) -> frozenset[int]:

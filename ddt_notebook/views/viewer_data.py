@@ -275,6 +275,11 @@ class _Timeline:
                 f"events shorter than {words.short(shortest / 1e6)} that touch are shown as one, "
                 "so that the page stays small"
             )
+        if not any(lane.work for lane in self.lanes):
+            notes.append("the work between collectives was not recorded: %%ddt_debug records it")
+        empty = [lane.rank for lane in self.lanes if not lane.work and not lane.calls]
+        if empty:
+            notes.append(f"nothing with a time was recorded of {ranks_label(empty)}")
         if any(timeline.spans_left_out for timeline in self.snapshot.timeline):
             notes.append("the end of a long trace is left out")
         if self.snapshot.calls_only_issue:

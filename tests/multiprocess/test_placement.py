@@ -139,7 +139,8 @@ def test_names_are_looked_up(ranks: Ranks) -> None:
 def test_fully_sharded_and_tensor_parallel_models_show_their_shards(ranks: Ranks) -> None:
     source = """
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, fully_shard
+    from torch.distributed.optim import ZeroRedundancyOptimizer
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
     from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
     mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
@@ -150,6 +151,13 @@ def test_fully_sharded_and_tensor_parallel_models_show_their_shards(ranks: Ranks
     tp = torch.nn.Linear(6, 8)
     parallelize_module(tp, init_device_mesh("cpu", (2,), mesh_dim_names=("tp",)), ColwiseParallel())
     spread = distribute_tensor(torch.arange(10.0).reshape(5, 2), mesh, [Shard(0)])
+    grid = init_device_mesh("cpu", (1, 2), mesh_dim_names=("dp", "tp"))
+    both = torch.nn.Linear(6, 8, bias=False)
+    parallelize_module(both, grid["tp"], ColwiseParallel())
+    fully_shard(both, mesh=grid["dp"])
+    flat = FSDP(torch.nn.Linear(9, 7), device_id=torch.device("cpu"))
+    plain = DDP(torch.nn.Sequential(torch.nn.Linear(4, 9, bias=False), torch.nn.Linear(9, 2)))
+    zero = ZeroRedundancyOptimizer(plain.parameters(), torch.optim.Adam)
     """
     result = run(ranks, source)
     view = ddt.placement(result)
@@ -165,13 +173,24 @@ def test_fully_sharded_and_tensor_parallel_models_show_their_shards(ranks: Ranks
     assert not view.flags
     assert "FSDP2" in str(view)
     parts = ddt.partition(result)
-    assert str(parts).count(f"ranks 0, 1  │{'█' * 28}{'░' * 28}│") == 2  # sharded, tp
-    assert str(parts).count("together they hold it once") == 2
+    assert str(parts).count("together they hold it once") == 5
     shards = {s.name: s for s in parts.snapshot.partition[0].shards}
     assert (shards["sharded"].parameters, shards["sharded"].local_parameters) == (44, 22)
     assert shards["sharded"].local_bytes == 88
     assert (shards["tp"].parameters, shards["tp"].local_parameters) == (56, 28)
     assert shards["tp"].mesh == "tp=2"
+    # where each part lies: ranks have disjoint parts of the whole, in order
+    everyone = [{s.name: s for s in one.shards} for one in parts.snapshot.partition]
+    for name in ("sharded", "tp", "both", "flat", "zero"):
+        first, second = (of_rank[name].slots for of_rank in everyone)
+        assert all(99 <= sum(held) <= 101 for held in zip(first, second, strict=True)), name
+        assert (first[0], second[0]) in ((100, 0), (0, 100)), name
+    flat = shards["flat"]
+    assert (flat.wrapper, flat.parameters, flat.local_bytes) == ("FSDP", 70, 35 * 4)
+    assert flat.slots == (100,) * 28 + (0,) * 28
+    assert shards["both"].slots == (100,) * 28 + (0,) * 28
+    # a whole parameter is on one rank: 36 elements, then 18 and 2
+    assert {of_rank["zero"].local_parameters for of_rank in everyone} == {36, 20}
     assert not ddt.parity(result).flags  # other parts are not a disagreement
 
 

@@ -9,13 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from torch import nn
 from torch.utils.data import DataLoader
 
-from ...model.partition import Epoch, LoaderPartition, ModelShard, RankPartition, pack_indices
+from ...model.partition import Epoch, LoaderPartition, RankPartition, pack_indices
+from . import shards
 from .loaders import RECORD, LoaderLog, Pass, new_log
-from .objects import find, is_dtensor, local, local_bytes, mesh_label, unwrap
-from .placement import placement_name
+from .objects import find
 
 #: Indices of a larger dataset are counted but not compared.
 _LARGEST_INDEX = 200_000_000
@@ -42,9 +41,8 @@ def observe(
         same_name[name] += 1
         number = f" ({same_name[name]})" if same_name[name] > 1 else ""
         loaders.append(_loader(log, name + number))
-    modules = {name: unwrap(module) for name, module in found.modules.items()}
-    shards = [_shard(n, m, w) for n, (m, w) in modules.items() if w in ("FSDP2", "DTensor")]
-    return RankPartition(rank=rank, run=RECORD.run, loaders=tuple(loaders), shards=tuple(shards))
+    held = tuple(shards.observe(found.modules, found.optimizers))
+    return RankPartition(rank=rank, run=RECORD.run, loaders=tuple(loaders), shards=held)
 
 
 def _is_left_behind(log: LoaderLog) -> bool:
@@ -122,21 +120,4 @@ def _epoch(log: LoaderLog, one: Pass) -> Epoch:
         where=one.where,
         waited_s=round(one.waited_s, 6),
         lasted_s=round(one.lasted_s, 6),
-    )
-
-
-def _shard(name: str, module: nn.Module, wrapper: str) -> ModelShard:
-    parameters = list(module.parameters())
-    spread = Counter(
-        ", ".join(map(placement_name, p.placements)) for p in parameters if is_dtensor(p)
-    )
-    meshes = dict.fromkeys(mesh_label(p) for p in parameters if is_dtensor(p))
-    return ModelShard(
-        name=name,
-        wrapper=wrapper,
-        parameters=sum(p.numel() for p in parameters),
-        local_parameters=sum(local(p).numel() for p in parameters),
-        local_bytes=local_bytes(parameters),
-        placements=tuple(text for text, _ in spread.most_common()),
-        mesh="; ".join(meshes),
     )

@@ -51,6 +51,7 @@ export class Chart {
   ) {
     this.lanes = _data.lanes;
     this._gutter = this._widest();
+    this._hasWork = _data.lanes.some(({ work }) => work.count > 0);
     this.node.className = 'ddt-viewer-chart';
     this.node.append(this._canvas);
     this._canvas.setAttribute('aria-hidden', 'true');
@@ -247,7 +248,7 @@ export class Chart {
     if (this._row.width !== count) {
       this._row = new Row(count);
     }
-    const { work, gap, calls } = heights(lane);
+    const { work, gap, calls } = heights(lane, this._hasWork);
     this.lanes.forEach((shown, number) => {
       const top = number * lane;
       for (const [track, high, y, searched] of [
@@ -315,7 +316,7 @@ export class Chart {
 
   private _outlines(context: CanvasRenderingContext2D, scale: Scale, ratio: number): void {
     const lane = Math.round(this._lane * ratio);
-    const { work, gap, calls } = heights(lane);
+    const { work, gap, calls } = heights(lane, this._hasWork);
     context.save();
     context.beginPath();
     context.rect(this._gutter - 2, AXIS - 2, this._width + 4, this._canvas.height);
@@ -345,8 +346,8 @@ export class Chart {
       return null;
     }
     const ratio = Math.min(2, window.devicePixelRatio || 1);
-    const { work } = heights(Math.round(this._lane * ratio));
-    const track = (y % this._lane) * ratio > work ? lane.calls : lane.work;
+    const { work } = heights(Math.round(this._lane * ratio), this._hasWork);
+    const track = (y % this._lane) * ratio >= work ? lane.calls : lane.work;
     const near = (2 * (this.to - this.from)) / this._width;
     const at = track.at(this._scale().invert(x), near);
     return at < 0 ? null : { lane, track, at };
@@ -373,6 +374,8 @@ export class Chart {
 
   private readonly _canvas = document.createElement('canvas');
   private readonly _gutter: number;
+  /** Whether anything but collectives and messages is known of a rank. */
+  private readonly _hasWork: boolean;
   private readonly _zoom: ZoomBehavior<HTMLDivElement, unknown>;
   private readonly _observer: ResizeObserver;
   private readonly _ends: (() => void)[] = [];
@@ -390,7 +393,10 @@ export class Chart {
 type Scale = ReturnType<typeof scaleLinear<number, number>>;
 
 /** The parts of a lane: the rank's work, a gap, its collectives, and the space to the next lane. */
-function heights(lane: number): { work: number; gap: number; calls: number } {
+function heights(lane: number, hasWork: boolean): { work: number; gap: number; calls: number } {
+  if (!hasWork) { // of a run without a trace
+    return { work: 0, gap: 0, calls: Math.max(3, Math.round(lane * 0.8)) };
+  }
   const gap = lane > 16 ? 2 : 0;
   const work = Math.max(3, Math.round(lane * 0.5));
   return { work, gap, calls: Math.max(2, Math.round(lane * 0.8) - work - gap) };
