@@ -136,7 +136,7 @@ class Panel(SavedPanel):
             "check": _plain(view.offer),
             "fix": _plain(fixed),
             "run": _plain(run),
-            "explain": _plain(f"lesson: {view.lesson}" if view.lesson else ""),
+            "explain": _plain(f"lesson {view.lesson}" if view.lesson else ""),
             "note": _plain(_LEFT if self.assistant.left else note),
             "opened": view.opened_html(),
         }

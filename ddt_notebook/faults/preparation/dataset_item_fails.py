@@ -70,6 +70,10 @@ CARD = FaultCard(
             "look at all items once before training, on one process, and leave broken ones out "
             "for all ranks alike",
         ),
+        Advice(
+            "fix dependency installation/version",
+            "if the item is not damaged, install another version of the library that decodes it",
+        ),
     ),
     gloo=("Connection closed by peer",),
     nccl=("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=",),

@@ -45,7 +45,7 @@ CARD = FaultCard(
             "pass exist_ok=True, or make the folder on rank 0 and let all ranks meet in a barrier",
         ),
         Advice(
-            "fix behavior logic",
+            "fix distributed API usage",
             "where the name has a date or a random part, choose it on rank 0 and send it to all "
             "with broadcast_object_list",
         ),
