@@ -30,7 +30,7 @@ def notebook_of(one: Exercise) -> nbformat.NotebookNode:
     """The notebook of an exercise, without its solution."""
     must = "\n".join(f"- {behaviour.title}" for behaviour in one.behaviours)
     story = (
-        f"# Exercise: {one.title}\n\n*{one.level_name}, about {one.minutes} minutes*\n\n"
+        f"# Exercise {one.name}: {one.title}\n\n*{one.level_name}, about {one.minutes} minutes*\n\n"
         f"{one.story}\n\n**What must hold**, on {one.graded_n} ranks and with data that you have "
         f"not seen:\n\n{must}"
     )
