@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ddt_notebook.diagnosis.errors import is_peer_error
 from ddt_notebook.diagnosis.matched_calls import Matching
-from ddt_notebook.model import Position, Snapshot
+from ddt_notebook.model import Position, RankReport, Snapshot
 from ddt_notebook.model.threads import ThreadCall
 from ddt_notebook.model.waits import MOVING
 
@@ -80,12 +80,17 @@ def _met_another(snapshot: Snapshot, matching: Matching) -> Iterator[tuple[int, 
                 and _one_line(one.calls[report.rank].where, call.where)
                 for one in matching.mismatches
             )
-            alone = call.pending and any(
-                one.group == call.group
-                and report.rank in one.entered
-                and _one_line(one.entered[report.rank].where, call.where)
-                and all(reports[r].state not in MOVING for r in one.absent if r in reports)
-                for one in matching.absences
+            alone = (
+                call.pending
+                and not matching.mismatches
+                and _waits_in_main(report)
+                and any(
+                    one.group == call.group
+                    and report.rank in one.entered
+                    and _one_line(one.entered[report.rank].where, call.where)
+                    and not any(_made_it(reports[r], call) for r in one.absent if r in reports)
+                    for one in matching.absences
+                )
             )
             if mismatched or alone:
                 yield report.rank, call, True
@@ -97,6 +102,18 @@ def _met_another(snapshot: Snapshot, matching: Matching) -> Iterator[tuple[int, 
                 for one in other.calls
             ):
                 yield report.rank, call, False
+
+
+def _waits_in_main(report: RankReport) -> bool:
+    """Whether the main thread of a rank waits for something else than other ranks."""
+    seen = report.activity
+    return report.state == "running" and seen is not None and not seen.computes
+
+
+def _made_it(report: RankReport, call: ThreadCall) -> bool:
+    """Whether a thread of a rank has made such a call, or the rank may still come to it."""
+    made = any(_one_line(one.where, call.where) for one in report.thread_calls)
+    return made or report.state in MOVING
 
 
 def _members(snapshot: Snapshot, group: str) -> tuple[int, ...]:

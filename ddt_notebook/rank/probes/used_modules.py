@@ -71,6 +71,8 @@ class UsedModules:
     """The modules of one run."""
 
     def __init__(self) -> None:
+        #: Whether calls are noted now.
+        self.is_open = False
         self._remove: Callable[[], None] | None = None
         self._used: dict[int, _Used] = {}
         #: The ``id`` of modules that are parts of others, or of which nothing is to be known.
@@ -101,6 +103,7 @@ class UsedModules:
         self._known.update(map(id, replica.modules()))
         if self._remove is None and not self._compiles:
             self._remove = register_module_forward_pre_hook(self._called).remove
+            self.is_open = True
 
     def _called(self, module: nn.Module, inputs: Any) -> None:
         one = id(module)
@@ -140,12 +143,7 @@ class UsedModules:
     def _close(self) -> None:
         if self._remove is not None:
             self._remove()
-            self._remove = None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether calls are noted now."""
-        return self._remove is not None
+            self._remove, self.is_open = None, False
 
     def release(self) -> None:
         """Release the user's tensors."""
