@@ -528,6 +528,7 @@ class _Recording:
                 reports = f"the host at {':'.join(map(str, self._options.collect))} reports"
             yield f"{ranks} ran here; {reports}"
             return
+        yield from job.died_at_exit
         kept = self._options.record_inputs
         if kept is not None and self._first is self:
             yield (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import os
 import re
+import signal
 import time
 import tokenize
 from collections.abc import Hashable, Iterable, Mapping
@@ -18,6 +19,7 @@ from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import Any
 
+from ..formatting import ranks_text
 from ..host.branches import rank_branches
 from ..host.details import fetch_branch_values, fetch_stacks, named_files
 from ..host.rank_run import RankRun, RunState, groups_seen, read_calls, state_of
@@ -234,6 +236,20 @@ class RecordedJob:
         """Whether a rank raised or died."""
         return any(run.error is not None or run.exit_status is not None for run in self.runs)
 
+    @property
+    def died_at_exit(self) -> list[str]:
+        """What to say about processes that a signal ended after their scripts had ended."""
+        died: dict[int, list[int]] = {}
+        for rank in self.ranks:
+            number = rank.died_at_exit if rank.gone_s is not None else None
+            if number is not None:
+                died.setdefault(number, []).append(rank.rank)
+        return [
+            f"after the script had ended, {signal.Signals(number).name} ended the process of "
+            f"{ranks_text(ranks)}; the last lines of its output may show why"
+            for number, ranks in died.items()
+        ]
+
     # -- questions -------------------------------------------------------------------------------
 
     def ask(self) -> None:
@@ -439,6 +455,7 @@ class RecordedJob:
             notes.append(f"no record of these ranks: {numbers}{self.why_not_recorded()}")
         if self.ended_from_outside:
             notes.append("the ranks were ended from outside; they are shown as they were before")
+        notes += self.died_at_exit
         unknown = (one for one in self.ranks if one.gone_s is not None and not one.end_is_known)
         notes += about_hosts(hosts)
         notes += about_unknown_ends({rank.rank: hosts[rank.rank] for rank in unknown})

@@ -228,15 +228,29 @@ class RecordedRank(ObservedRank):
         """Exit code, or negative signal, of its process."""
         with suppress(OSError, ValueError):
             return int(self._file("exit").read_text())
+        known = self._signal_noted()
+        if known is not None:
+            return -known
+        code = _zombies_status(self.pid) if self.is_here else None
+        return -signal.SIGKILL if code is None else code
+
+    def _signal_noted(self) -> int | None:
+        """The signal at which faulthandler wrote the stack; None if there was none."""
         text = self.crash_text(_LONGEST_CRASH)
         before, fatal, _ = text.partition("Fatal Python error")
         if "most recent call first" in before:  # faulthandler writes the stack at SIGTERM
-            return -signal.SIGTERM
+            return signal.SIGTERM
         if fatal:
             found = (number for word, number in _FATAL.items() if word in text)
-            return -next(found, signal.SIGABRT)
-        code = _zombies_status(self.pid) if self.is_here else None
-        return -signal.SIGKILL if code is None else code
+            return next(found, signal.SIGABRT)
+        return None
+
+    @property
+    def died_at_exit(self) -> int | None:
+        """The signal that ended its process after its script had ended without an error."""
+        end = self.end
+        noted = self._signal_noted() if end is not None and end.error is None else None
+        return None if noted == signal.SIGTERM else noted  # a launcher ends all after the first
 
     def kill(self) -> None:
         """End its process, if that runs on this machine."""

@@ -324,3 +324,19 @@ def test_ranks_that_are_not_recorded_here_are_not_said_to_be_at_work(tmp_path: P
     (finding,) = diagnose(job.snapshot("hung")).findings
     assert (finding.kind, finding.cause, finding.ranks) == ("no-record", "rank-not-recorded", [0])
     job.close()
+
+
+def test_a_process_that_dies_after_its_script_has_ended(tmp_path: Path) -> None:
+    files = [rank(tmp_path, number, "node", pid=number + 1) for number in range(3)]
+    stack = "Thread 0x1 (most recent call first):\n  <no Python frame>\n"
+    for file, text in zip(
+        files, ("", f"Fatal Python error: Aborted\n\n{stack}", stack), strict=True
+    ):
+        end(file, time.monotonic())
+        file.with_suffix(".crash").write_text(text)
+    job = RecordedJob.load(tmp_path)
+    assert job.ended
+    (note,) = job.died_at_exit
+    assert note.startswith("after the script had ended, SIGABRT ended the process of rank 1;")
+    assert note in job.snapshot().notes
+    job.close()
