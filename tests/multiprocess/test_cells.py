@@ -171,7 +171,9 @@ def test_forming_a_second_group_is_explained(session: ddt.Session) -> None:
 def test_a_ddp_model_survives_a_hang(session: ddt.Session) -> None:
     train = "loss = model(torch.ones(2, 4)).sum()\nloss.backward()"
     assert session.run(f"model = DDP(torch.nn.Linear(4, 4))\n{train}").ok
-    assert session.run(f"if rank == 0:\n    {train.replace(chr(10), chr(10) + '    ')}").errors
+    hung = session.run(f"if rank == 0:\n    {train.replace(chr(10), chr(10) + '    ')}")
+    assert hung.errors
+    assert hung.snapshot.trained_before
     again = session.run(f"{train}\nloss.item()")
     assert again.ok, again.errors
     assert any("DDP" in note for note in again.snapshot.notes)
