@@ -50,7 +50,8 @@ def serve(listener: socket.socket, folder: str) -> None:
     listener
         From `listen`.
     folder
-        A folder that only this user can read, for as long as the store starts.
+        A folder that only this user can read, for as long as the store starts; empty for a
+        temporary one.
     """
     local = listener.getsockname()[0] == _LOOPBACK
     if local and _can_be_a_name(listener) and _system_tells_users():
@@ -104,7 +105,7 @@ def _unix_listener(port_from: socket.socket, folder: str) -> tuple[int, str]:
     A store that does not use libuv takes any socket that listens, if the port stands where the
     address of a TCP socket has it: there, a Unix socket has the first two bytes of its name.
     """
-    with tempfile.TemporaryDirectory(dir=folder) as private:
+    with tempfile.TemporaryDirectory(dir=folder or None) as private:
         name = _bytes_of(port_from)
         os.chdir(private)
         try:

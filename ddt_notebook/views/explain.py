@@ -389,6 +389,7 @@ class HitsView(Displayable):
 Page = ExplanationView | CardView | HostCardView | MessageView | HitsView | TaxonomyView
 
 _CODE = re.compile(r"[A-D](\.\d+)*", re.IGNORECASE)
+_LIKE_A_CODE = re.compile(r"[A-Z](\.\d+)+", re.IGNORECASE)
 #: A lesson of part E.
 _TODAY = re.compile(r"E\.\d+", re.IGNORECASE)
 #: The page of the best hit is shown at once if its score is this many times that of the next.
@@ -418,6 +419,8 @@ def page(query: str = "") -> Page:
         return symptom_page(wanted)
     if _TODAY.fullmatch(wanted):
         raise study.UnknownSymptom(_of_today(wanted.upper()))
+    if _LIKE_A_CODE.fullmatch(wanted):
+        raise study.UnknownSymptom(f"there is no code {wanted!r}; {_codes()}")
     if wanted.lower() in faults.page_ids():
         return card_page(wanted.lower())
     if (entry := _message(wanted.lower())) is not None:
@@ -430,10 +433,9 @@ def page(query: str = "") -> Page:
     if messages and (not hits or messages[0].score > _CLEARLY * hits[0].score):
         hits = messages
     if not hits:
-        last = study.symptoms()[-1].code
         raise study.UnknownSymptom(
-            f"nothing is known about {wanted!r}; codes run from A.1 to {last}; another text has to "
-            "be the name of a fault card, or words of a title or of an error message"
+            f"nothing is known about {wanted!r}; {_codes()}; another text has to be the name of a "
+            "fault card, or words of a title or of an error message"
         )
     clear = len(hits) == 1 or hits[0].score > _CLEARLY * hits[1].score
     # A sentence of a user seldom means one page only.
@@ -444,6 +446,10 @@ def page(query: str = "") -> Page:
         return symptom_page(best.name) if best.kind == "symptom" else card_page(best.name)
     more = [hit for hit in (*cards, *messages) if hit not in hits]
     return HitsView(wanted, [*hits, *more])
+
+
+def _codes() -> str:
+    return f"codes run from A.1 to {study.symptoms()[-1].code}"
 
 
 def _of_today(code: str) -> str:

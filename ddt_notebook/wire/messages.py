@@ -549,7 +549,8 @@ class StartRank(Message):
 class StartStore(Message):
     """Start the TCPStore of a session at an address of this machine; `Started` answers.
 
-    In ``folder``, which only this user can read, a store on loopback makes and removes a file.
+    In ``folder``, which only this user can read, a store on loopback makes and removes a file. On
+    another host there is no folder of the session: a temporary one serves.
     """
 
     address: str = "127.0.0.1"
