@@ -28,7 +28,7 @@ def diverged(context: Context) -> Iterator[Finding]:
         return
     if not_resumed(context, "optimizer") or not_resumed(context, "scheduler"):
         return  # that is reported
-    if any(True for _ in scheduled_by_parts(context)):
+    if any(found.confidence == "likely" for found in scheduled_by_parts(context)):
         return  # so is that
     for group in replicas.replicas(snapshot):
         if group.first.wrapper != "DDP" or _is_special(context, group):

@@ -15,6 +15,7 @@ from ddt_notebook.model.partition import LoaderPartition, division
 from ddt_notebook.model.shown import ShownNumber
 
 from .evaluations import FAR, is_written_for, uneven_means
+from .reading import broadcasts
 
 #: Results of sums in single precision, added up in any order.
 _RELATIVE = 1e-5
@@ -167,6 +168,10 @@ def _over_own_count(
                 ranks=tuple(counts),
                 values={"name": name, "counts": tuple(counts.values())},
             ),
+            *(
+                Fact(kind="read-at", place=context.place(read.where, "reads"))
+                for read in first.reads[:1]
+            ),
         ],
         confidence="likely",
         op=first.op,
@@ -248,7 +253,10 @@ def gathered_constants(context: Context) -> Iterator[Finding]:
 
 
 def scheduled_by_parts(context: Context) -> Iterator[Finding]:
-    """Report ranks that set their learning rate by what ``reduce`` delivers to another one."""
+    """Report ranks that set their learning rate by what ``reduce`` delivers to another one.
+
+    It is a hint while their rates are equal all the same.
+    """
     for calls in _together(context):
         root = next(iter(calls.values())).root
         used: dict[int, UsedValue] = {
@@ -259,8 +267,9 @@ def scheduled_by_parts(context: Context) -> Iterator[Finding]:
             continue
         if all(_near(one.value, used[root].value) for one in other.values()):
             continue
-        if not _parted(context):
-            continue
+        parted = _parted(context)
+        if not parted and broadcasts(context):
+            continue  # perhaps the rate
         first = calls[root]
         places = {rank: context.place(one.where, "reads") for rank, one in other.items()}
         yield conclude(
@@ -282,7 +291,7 @@ def scheduled_by_parts(context: Context) -> Iterator[Finding]:
                 ),
                 Fact(kind="others-hold-parts"),
             ],
-            confidence="likely",
+            confidence="likely" if parted else "possible",
             op=first.op,
         )
         return

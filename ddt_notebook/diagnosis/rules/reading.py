@@ -57,15 +57,13 @@ def _wrong_readers(
         others = sorted(calls.keys() - roots)
         uses = uses_of_result(context.program, place, "reduce", others, carriers)
         found = {
-            rank: use
-            for rank, use in uses.items()
-            if use.kind != "step" or not _broadcasts(context)
+            rank: use for rank, use in uses.items() if use.kind != "step" or not broadcasts(context)
         }
         if found:
             yield calls, found
 
 
-def _broadcasts(context: Context) -> bool:
+def broadcasts(context: Context) -> bool:
     """Whether the cell sends values from one rank to all; then only that rank's values matter."""
     return any(
         call.op.startswith("broadcast") and call.source == "call log"

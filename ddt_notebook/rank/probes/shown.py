@@ -495,7 +495,9 @@ def _line_of_text(frame: FrameType | None, number: str) -> Position | None:
         values = [local.get(name) for name in names]
         parts = [p for v in values for p in (v if isinstance(v, tuple) else (v,))]
         if code.co_flags & inspect.CO_VARKEYWORDS:  # a logger that takes numbers of any name
-            parts += map(str, local.get(code.co_varnames[given], {}).values())
+            digits = len(number.partition(".")[2])
+            for value in local.get(code.co_varnames[given], {}).values():
+                parts += (str(value), f"{value:.{digits}f}" if isinstance(value, float) else "")
         if not any(isinstance(part, str) and number in part for part in parts):
             break
     return _position(found) if found is not None else None
