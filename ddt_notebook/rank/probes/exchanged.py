@@ -115,8 +115,8 @@ class ExchangedRecord:
         self.gathered: list[tuple[_Followed, tuple[int, float, float]]] = []
         #: The loss of the last backward pass, if it is a number on the CPU.
         self.last_loss = 0.0
-        #: Whether an optimizer has stepped in this run.
-        self.stepped = False
+        #: Whether an optimizer has stepped in this run, and since the last call that gathered.
+        self.has_stepped = self.stepped = False
         self._calls: dict[tuple[int, int], tuple[CodeType, int]] = {}
 
     def _stop(self, error: Exception) -> None:
@@ -176,6 +176,7 @@ class ExchangedRecord:
                 followed = _Followed(taken.about)
                 self.values.append(followed)
                 self.gathered.append((followed, _content(taken.outputs)))
+                self.stepped = False
                 return
             result = tuple(accumulated.elements(taken.tensor))
             followed = _Followed(replace(taken.about, result=result))
@@ -226,7 +227,7 @@ class ExchangedRecord:
     def loss(self, loss: torch.Tensor) -> None:
         """Note which gathered tensors a loss uses as constants; called before its backward pass."""
         waiting, self.gathered = self.gathered, []
-        if not self.stepped:  # another model may still hold the same weights, as a copy
+        if not self.has_stepped:  # another model may still hold the same weights, as a copy
             return
         sizes = {expected[0] for _, expected in waiting}
         operands = [
@@ -240,10 +241,12 @@ class ExchangedRecord:
                 followed.loss = user_line(sys._getframe())
 
     def steps(self) -> None:
-        """Called before an optimizer steps: the next loss has other gathered tensors."""
-        self.stepped = True
-        if self.gathered:
-            self.gathered.clear()
+        """Called before an optimizer's first step, and its first after a tensor was gathered.
+
+        The next loss has other gathered tensors.
+        """
+        self.stepped = self.has_stepped = True
+        self.gathered.clear()
 
     def observed(self, rank: int) -> RankExchanged:
         """What this rank exchanged in the run that has just ended."""

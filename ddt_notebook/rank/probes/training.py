@@ -52,6 +52,7 @@ _MAX_LOGS = 16
 _MAX_LOSSES = 4
 _MAX_CLIPPED = 64
 _TENSOR = torch.Tensor
+_exchanged = exchanged.RECORD
 
 
 class TrainingRecord:
@@ -208,8 +209,8 @@ class TrainingRecord:
         if get_ident() != self._thread:
             return
         try:
-            if exchanged.RECORD.gathered:  # for another loss than that of this pass
-                exchanged.RECORD.gathered.clear()
+            if _exchanged.gathered:  # for another loss than that of this pass
+                _exchanged.gathered.clear()
             log = self._last_passed
             if log is None or log.model() is not model:
                 log = self._last_passed = self._replica_log(model)
@@ -313,14 +314,14 @@ class TrainingRecord:
                 self._loss = loss_graph.describe(loss)
             if self.backwards - self._before <= WATCHED:
                 self._graphs.add(loss)
-            if exchanged.RECORD.gathered:
-                exchanged.RECORD.loss(loss)
+            if _exchanged.gathered:
+                _exchanged.loss(loss)
             if self._by_hand.watches:
                 self._by_hand.backward(loss, self._optimizers)
             # the rank would have to wait for a number on a GPU
             if type(loss) is _TENSOR and loss.is_cpu and loss.numel() == 1:
                 value = loss.item()
-                exchanged.RECORD.last_loss = value
+                _exchanged.last_loss = value
                 finite = self._last_is_finite = type(value) is complex or isfinite(value)
                 if not finite:
                     if self._not_finite is None:
@@ -394,8 +395,8 @@ class TrainingRecord:
             if self._stepping is not None and self._stepping is not optimizer:
                 return  # an optimizer that another one calls for a part of its step
             self._stepping = optimizer
-            if exchanged.RECORD.gathered or not exchanged.RECORD.stepped:
-                exchanged.RECORD.steps()
+            if not _exchanged.stepped:
+                _exchanged.steps()
             log = self._last_stepped
             if log is None or log.optimizer() is not optimizer:
                 log = self._optimizer_log(optimizer)
