@@ -50,9 +50,6 @@ LIBRARY_LINES = _feature(
     "the lines at which libraries issued collectives are not known",
     ("C.4", "D.1.1", "D.2.1"),
 )
-FLAT_PARAMETERS = _feature(
-    "flat-parameters", "the partition view does not show which part of an FSDP1 model a rank holds"
-)
 TIMELINE = _feature(
     "timeline",
     "the timeline has no backward passes and no ranges that the code marks",

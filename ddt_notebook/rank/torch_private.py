@@ -29,7 +29,6 @@ from ..model.torch_features import (
     ACTIVATIONS,
     COMPILED_MODULES,
     DDP_BUCKETS,
-    FLAT_PARAMETERS,
     GROUP_NAMES,
     LIBRARY_COLLECTIVES,
     LIBRARY_LINES,
@@ -261,27 +260,27 @@ def sparse_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return (tensor._indices(), tensor._values()) if available(SPARSE_SIZES) else ()
 
 
-def flat_shards(module: Any) -> Iterator[tuple[int, tuple[int, int] | None, int, int]]:
+def flat_shards(module: Any) -> Iterator[tuple[int, tuple[int, int], int, int]]:
     """The parts of the flat parameters of FSDP1 that this rank holds, in the order of its units.
 
     Size, first element and the one behind the last, their number, and the bytes of each; nothing
-    without `FLAT_PARAMETERS`.
+    if a future FSDP1 keeps them in another way.
     """
     fsdp = sys.modules.get("torch.distributed.fsdp")
     for unit in fsdp.FullyShardedDataParallel.fsdp_modules(module) if fsdp is not None else ():
-        try:
-            handle = unit._handle
-            if handle is None:  # its parameters belong to other units
-                continue
-            flat = handle.flat_param
-            size = flat._unpadded_unsharded_size.numel()
-            length = flat._sharded_size.numel() if handle.uses_sharded_strategy else size
-            begin = min(size, length * handle.rank if handle.uses_sharded_strategy else 0)
-            end = min(size, begin + length)
-            yield size, (begin, end), end - begin, flat.element_size()
-        except AttributeError as error:
-            give_up(FLAT_PARAMETERS, f"FullyShardedDataParallel: {error}")
+        handle = getattr(unit, "_handle", None)  # of instances, so they are read with a default
+        if handle is None:  # its parameters belong to other units
+            continue
+        flat = handle.flat_param
+        whole = getattr(flat, "_unpadded_unsharded_size", None)
+        part = getattr(flat, "_sharded_size", None)
+        if whole is None or part is None:
             return
+        size = whole.numel()
+        length = part.numel() if handle.uses_sharded_strategy else size
+        begin = min(size, length * handle.rank if handle.uses_sharded_strategy else 0)
+        end = min(size, begin + length)
+        yield size, (begin, end), end - begin, flat.element_size()
 
 
 def inside_compiled(module: Any) -> Any:
