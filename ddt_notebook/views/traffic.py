@@ -120,7 +120,10 @@ def as_text(grid: Grid) -> list[str]:
 def as_html(grid: Grid) -> list[Markup]:
     """The grid as a table; a bar beside each amount is as high as its share of the largest."""
     rows = [[name, *(_cell(share, word) for share, word in cells)] for name, cells in grid.rows]
-    parts = [html.line(grid.subject), html.table(rows, grid.head)]
+    parts = [
+        html.line(grid.subject),
+        html.tag("div", html.table(rows, grid.head), role="traffic"),
+    ]
     return [*parts, *([html.line(grid.rest)] if grid.rest else [])]
 
 

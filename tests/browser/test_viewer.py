@@ -5,9 +5,11 @@ The page needs no JupyterLab, and its policy allows no script but the viewer's.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from playwright.sync_api import Browser, expect
 from playwright.sync_api import Page as Tab
 
 from ddt_notebook.model import Snapshot
-from ddt_notebook.views import exported_page, marks
+from ddt_notebook.views import exported_page, marks, viewer, viewer_data
 
 from ..strangers import CORPUS, infected, plain_of
 from .lab import THEMES, Lab, Page
@@ -27,6 +29,17 @@ WIDGET = """from ddt_notebook.model import Snapshot
 from ddt_notebook.views.timeline import TimelineView
 from ddt_notebook.widgets.timeline_viewer import TimelineViewer
 TimelineViewer(TimelineView(Snapshot.load("hang.ddt.json")))"""
+#: The frame of an output, as VS Code and Colab have one: its origin is its own. Here it cannot load
+#: anything. anywidget imports the module of a widget from a blob, too.
+FRAME = """<!DOCTYPE html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy"
+content="default-src 'none'; script-src 'unsafe-inline' blob:; style-src 'unsafe-inline'">
+<div id="output"></div><script>
+const [source, data] = SOURCE_AND_DATA
+const url = URL.createObjectURL(new Blob([source], { type: 'text/javascript' }))
+import(url).then(widget => widget.default.render({
+  model: { get: () => data }, el: document.getElementById('output')
+}))
+</script>"""
 SHOWN = re.compile(r"(\S+) (\S+) to (\S+) (\S+) of (.+)")
 
 
@@ -174,6 +187,33 @@ def test_without_scripts_the_views_are_there(browser: Browser, root: Path, tmp_p
     expect(tab.get_by_role("heading", name="explore the timeline")).to_be_hidden()
     expect(tab.get_by_role("heading", name="collectives")).to_be_visible()
     tab.context.close()
+
+
+def test_the_widget_in_a_closed_frame(browser: Browser, root: Path, tmp_path: Path) -> None:
+    given = [viewer.source(), viewer_data.encode(Snapshot.load(root / HANG))]
+    inside = FRAME.replace("SOURCE_AND_DATA", json.dumps(given).replace("</", r"<\/"))
+    page = f'<iframe width="900" height="700" sandbox="allow-scripts" srcdoc="{escape(inside)}">'
+    file = tmp_path / "frame.html"
+    file.write_text(page, encoding="utf-8")
+    context = browser.new_context()
+    tab = context.new_page()
+    said: list[str] = []
+    tab.on("console", lambda message: said.append(message.text))
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    tab.goto(file.as_uri())
+    output = tab.frame_locator("iframe").locator("body")
+    shown = output.locator(".ddt-viewer-range")
+    expect(shown).to_contain_text("0 to ")
+    whole = shown.inner_text()
+    chart = output.get_by_role("application")
+    chart.focus()
+    chart.press("+")
+    expect(shown).not_to_have_text(whole)
+    output.get_by_label("Search").fill("#5")
+    output.get_by_label("Search").press("Enter")
+    expect(output.locator(".ddt-viewer-picked")).to_contain_text("3 of 4 ranks entered")
+    assert said == []
+    context.close()
 
 
 def test_axe_finds_nothing_with_a_picked_event(
