@@ -63,7 +63,7 @@ def test_a_finding_its_views_and_its_repair(page: Page) -> None:
     assert "path training & evaluation → hang D.2.1 →" in flat(page.saved())
     assert "rank 1 never entered all_reduce #1" in page.shown()
     assert "11%, 5 of 44 hangs in the study" in page.shown()
-    assert "lesson: d-training/D.2.1-hang.ipynb" in page.shown()
+    assert "lesson d-training/D.2.1-hang.ipynb" in page.shown()
     assert page.labels() == [
         "Leave",
         "Try the fixed cell",
