@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import linecache
+import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -18,8 +19,9 @@ from ..model import Position
 from ..model.threads import ThreadCall
 
 #: More calls of a run are not noted.
-MOST_CALLS = 1000
-_LONGEST = 1 << 22
+MOST_CALLS = 200
+#: So many bytes at the end of the file are read.
+_LONGEST = 1 << 20
 #: File, line, function.
 Line = tuple[str, int, str]
 
@@ -41,6 +43,7 @@ def left(number: int) -> bytes:
 def read(file: Path) -> tuple[ThreadCall, ...]:
     """The calls of the last run; none if the file cannot be read."""
     with suppress(OSError), file.open("rb") as opened:
+        opened.seek(max(0, opened.seek(0, os.SEEK_END) - _LONGEST))
         return _calls(opened.read(_LONGEST).rpartition(BEGINS)[2].splitlines())
     return ()
 

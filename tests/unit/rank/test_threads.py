@@ -85,6 +85,14 @@ def test_a_run_begins_without_the_calls_of_the_one_before(
     assert [one.times for one in calls()] == [3]
 
 
+def test_the_last_run_of_a_long_file_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "rank0.threads"
+    line = thread_file.entered(0, "barrier", "0", "t" * 1000, None, [])
+    last = thread_file.entered(0, "all_reduce", "0", "t", None, [])
+    file.write_bytes(line * 2000 + thread_file.BEGINS + last)
+    assert [one.op for one in thread_file.read(file)] == ["all_reduce"]
+
+
 def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
     file = tmp_path / "rank0.threads"
     whole = thread_file.entered(0, "barrier", "0", "t", ("a.py", 3, "f"), [])
