@@ -188,14 +188,17 @@ class RecordedJob:
         self.runs = [known.get(id(rank)) or RankRun(rank, asked=True) for rank in self.ranks]
 
     def _note_ends(self, ended: list[tuple[RankRun, RecordedRank]]) -> None:
-        latest: dict[str, float] = {}
-        for rank in self.ranks:
-            host = rank.started.host
-            latest[host] = max(latest.get(host, 0.0), rank.last_recorded_s)
+        read_calls(self.runs)  # a call of init_process_group makes earlier answers void
         for run, rank in ended:
             answers = self._answers_elsewhere.new(rank.files)
             if answers is not None and not (self._watched and rank.is_here):
                 _take_answers(run, rank, answers)
+        latest: dict[str, float] = {}
+        for rank in self.ranks:
+            host = rank.started.host
+            at_s = max(rank.last_recorded_s, rank.shared.at_s if rank.shared is not None else 0.0)
+            latest[host] = max(latest.get(host, 0.0), at_s)
+        for run, rank in ended:
             end = rank.note_end(latest[rank.started.host])
             if end is not None:
                 run.end(end, freed=False)

@@ -1,9 +1,9 @@
 """Shares what monitors answer with readers on other hosts, through the job's folder.
 
-Only the watcher of a rank's host can ask the rank's monitor. It writes the answers of a rank that
-begins or ends to wait inside a library, which the log of calls does not show, and those of all its
-ranks when a reader asks a question. It also renews the time of a file again and again. A reader
-believes that a rank still waits only as long as it sees that.
+Only the watcher of a rank's host can ask the rank's monitor, and only while that rank runs. It
+writes the answers of a rank that begins or ends to wait inside a library, which the log of calls
+does not show, and those of all its ranks when a reader asks a question. It also renews the time of
+a file again and again. A reader believes that a rank still waits only as long as it sees that.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ _RENEW_EVERY_S, _BELIEVED_S = 2.0, 10.0
 #: How many entries of the Flight Recorder ranks that wait write, and ranks that are asked: a rank
 #: keeps 2,000.
 _LATEST_ENTRIES, _ALL_ENTRIES = 60, 2000
+
+#: On one host, waits that have lasted so long are written, in seconds, for who reads the folder
+#: when everything was killed.
+_LONG_WAIT_S = 2.0
 
 #: What is written anew when it changes: the wait inside a library, silence, suspension.
 _Shown = tuple[tuple[str, int] | None, bool, bool]
@@ -64,7 +68,7 @@ class AnswersWriter:
         ask
             Asks their monitors for everything.
         changes
-            Whether other hosts take part in the job, so that changes have to be shared.
+            Whether other hosts take part in the job, so that all changes have to be shared.
         """
         now_s = time.monotonic()
         if now_s - self._looked_s < _LOOK_EVERY_S:
@@ -75,8 +79,6 @@ class AnswersWriter:
             with suppress(OSError):
                 self._renewed.touch()
         name = self._new_question()
-        if name is None and not changes:
-            return
         runs = list(runs)
         if name is not None:
             self._answered = name
@@ -84,13 +86,14 @@ class AnswersWriter:
             self.write_all(runs)
             return
         for run in runs:
-            if _shown(run) != self._shown.get(run.handle.files, _AT_WORK):
-                self._write(run, whole=False)
+            shown = _shown(run) if changes else _long_wait(run)
+            if shown != self._shown.get(run.handle.files, _AT_WORK):
+                self._write(run, whole=False, shown=shown)
 
     def write_all(self, runs: Iterable[RankRun]) -> None:
         """Write all that is known of these ranks."""
         for run in runs:
-            self._write(run, whole=True)
+            self._write(run, whole=True, shown=_shown(run))
 
     def _new_question(self) -> str | None:
         try:
@@ -100,8 +103,8 @@ class AnswersWriter:
         known = isinstance(question, Question) and question.name != self._answered
         return question.name if isinstance(question, Question) and known else None
 
-    def _write(self, run: RankRun, *, whole: bool) -> None:
-        files, shown = run.handle.files, _shown(run)
+    def _write(self, run: RankRun, *, whole: bool, shown: _Shown) -> None:
+        files = run.handle.files
         with suppress(OSError):  # such as a full disk: the others miss the answers
             job_files.write(_file(files), _answers(run, self._answered, whole=whole))
             self._shown[files] = shown
@@ -117,6 +120,11 @@ def _shown(run: RankRun) -> _Shown:
         return _AT_WORK
     wait = run.library_wait[0] if run.library_wait is not None else None
     return wait, run.handle.silent_s > SILENT_AFTER_S, run.handle.stopped
+
+
+def _long_wait(run: RankRun) -> _Shown:
+    long = run.library_wait is not None and run.handle.lasts_s(run.library_wait[1]) > _LONG_WAIT_S
+    return (_shown(run)[0], False, False) if long else _AT_WORK
 
 
 def _answers(run: RankRun, question: str, *, whole: bool) -> RankAnswers:

@@ -12,6 +12,7 @@ import pytest
 
 from ddt_notebook.jobs import shared_answers
 from ddt_notebook.jobs.recorded_job import RecordedJob
+from ddt_notebook.jobs.recorded_process import RecordedRank
 from ddt_notebook.wire.records import CallRecord, FlightEntry, Group
 from ddt_notebook.wire.ring import DONE, RingWriter
 
@@ -118,3 +119,30 @@ def test_answers_that_cannot_be_read_are_left_out(
     (tmp_path / f"b-{os.getpid()}.answers").write_bytes(content)
     here.take_shared()
     assert [one.state for one in here.state().reports] == ["running", "running"]
+
+
+def test_a_long_wait_in_a_library_outlives_all_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_answers, "_LOOK_EVERY_S", 0.0)
+    file = rank(tmp_path, 0, socket.gethostname(), world_size=1)
+    init = CallRecord(op="init_process_group", kind="setup", group=Group("", ()))
+    calls = RingWriter(file.with_suffix(".calls"))
+    calls.end(calls.begin(init, time.monotonic(), blocking=True), DONE, time.monotonic(), 0)
+    job = RecordedJob(tmp_path, watched=True)
+    job.look()
+    wait_in_library(job, 0)
+    job.share()
+    assert not list(tmp_path.glob("*.answers"))  # it may end at once
+    assert job.runs[0].library_wait is not None
+    job.runs[0].library_wait = ("0", 7), time.monotonic() - 3
+    job.share()
+    monkeypatch.setattr(RecordedRank, "runs", False)
+    reader = RecordedJob.load(tmp_path)
+    (report,) = reader.state(whole=True).reports
+    assert report.blocked_call is not None
+    assert (report.state, report.blocked_call.op) == ("blocked", "all_reduce")
+    job.runs[0].library_wait = None
+    job.share()
+    (report,) = RecordedJob.load(tmp_path).state(whole=True).reports
+    assert report.state == "running", "as it was before"
