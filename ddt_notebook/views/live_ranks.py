@@ -114,7 +114,7 @@ class LiveView(Displayable):
         rows = [
             (
                 words.ranks_cell(line.ranks),
-                html.tag("span", _chip(line), *_waiting(line), style=_NOWRAP),
+                html.tag("span", _chip(line), *_waiting(line), style=_NOWRAP, role="said"),
                 html.name(line.where, 72) if line.where else "",
                 html.tag("span", line.memory, style=_NOWRAP),
             )

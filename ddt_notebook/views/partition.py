@@ -200,7 +200,7 @@ class PartitionView(RunView):
         elif self._loaders:
             parts.append(f"{words.count(len(self._loaders), 'loader')}, not iterated yet")
         if self._shards:
-            parts.append(words.count(len(self._shards), "sharded model"))
+            parts.append(words.count(len(self._shards), "sharded object"))
         return ", ".join(parts)
 
     def _about(self, name: str, by_rank: dict[int, LoaderPartition]) -> str:

@@ -142,3 +142,18 @@ def test_a_session_that_has_run_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="has not run a cell"):
         ddt.export_report(Fresh(), tmp_path / "report.html")  # type: ignore[arg-type]
     assert not (tmp_path / "report.html").exists()
+
+
+def test_the_timeline_says_why_a_lane_is_empty(root: Path) -> None:
+    for name, said in (
+        ("hang-broken", ["rank 2 finished the cell: no more is drawn there"]),
+        (
+            "parity-broken",
+            ["the work between collectives was not recorded: %%ddt_debug records it"],
+        ),
+        ("timeline-healthy", []),
+    ):
+        run = Snapshot.load(root / f"docs/gallery/{name}.ddt.json")
+        raw = zlib.decompress(base64.b64decode(viewer_data.encode(run)))
+        header = json.loads(raw[4 : 4 + int.from_bytes(raw[:4], "little")])
+        assert header["notes"] == said

@@ -6,7 +6,7 @@ import { zoom, ZoomBehavior, zoomIdentity, zoomTransform } from 'd3-zoom';
 
 import { ILane, ITimeline, labelOf } from './data';
 import { TABLE } from './look';
-import { Row, Track } from './track';
+import { ISSUED, Row, Track } from './track';
 
 /** Space for the names of the ranks, at least and at most, and for the axis, in pixels of the page. */
 const NARROW = 62;
@@ -415,7 +415,7 @@ function write(
     for (let x = 0; x < row.width; x++) {
       const kind = kinds[x];
       if (kind) {
-        const share = shares[x] < FAINT ? FAINT : shares[x];
+        const share = kind === ISSUED ? 255 : shares[x] < FAINT ? FAINT : shares[x];
         const alpha = searched && !found[x] ? share * DIMMED : share;
         pixels[line + x] = TABLE[(kind << 6) | ((y & 7) << 3) | ((first + x) & 7)] | (alpha << 24);
       }

@@ -2,9 +2,9 @@
 
 import { KINDS } from './track';
 
-/** Okabe and Ito's colours by kind, as in the other views. */
+/** Okabe and Ito's colours by kind, as in the other views; their yellow cannot be seen on white. */
 export const COLOURS = [
-  '', '#009E73', '#0072B2', '#CC79A7', '#D55E00', '#999999', '#E69F00', '#56B4E9', '#7F8FA6', '#F0E442'
+  '', '#009E73', '#0072B2', '#CC79A7', '#D55E00', '#999999', '#E69F00', '#56B4E9', '#7F8FA6', '#9A8500'
 ];
 /**
  * What is darker in a square of 8 pixels of each kind, row by row: a meaning is in no colour alone.

@@ -6,6 +6,8 @@ export const KINDS = 10;
 /** The parts of a collective. */
 export const WAITS = 6;
 export const MOVES = 7;
+/** The call of a collective whose end is not known: a moment. */
+export const ISSUED = 9;
 /** Several short events that were too many to be sent one by one. */
 export const SEVERAL = 0xffffffff;
 
