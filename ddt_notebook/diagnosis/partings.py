@@ -38,13 +38,12 @@ from ddt_notebook.program.nodes import (
 )
 from ddt_notebook.program.program import Program
 
+from .aligned_events import Parting, align, swallows
 from .earlier_partings import apart, ran, rounds
 from .last_stores import LastStores, Stored
 from .matched_calls import Meetings
 from .wording import is_reason
 
-#: How many events of both ranks are searched for the place where they meet again.
-_WINDOW = 400
 #: Priority of a parting in a function that a library called: it does not show the library's loop.
 IN_CALLBACK = 2
 #: Kinds of findings that a parting explains.
@@ -55,33 +54,6 @@ _END_OF_DATA = frozenset({"StopIteration", "StopAsyncIteration"})
 _MEASURED = re.compile(r"-?(\d+\.\d+|\d+(\.\d+)?e-\d+|nan|inf)")
 #: One side of a parting in a fact: its path, its ranks, and the values of names on the first one.
 Side = tuple[str, tuple[int, ...], tuple[tuple[str, str], ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Parting:
-    """A place at which two ranks took different paths.
-
-    Attributes
-    ----------
-    absent, waiter
-        The paths of the two ranks; None if the rank was not there.
-    apart
-        For each of the two ranks, the numbers of the events at which they parted and at which they
-        met again; the second number is None if they did not.
-    """
-
-    absent: BranchOutcome | None
-    waiter: BranchOutcome | None
-    apart: tuple[tuple[int, int | None], tuple[int, int | None]]
-
-    @property
-    def ways(self) -> tuple[object, ...]:
-        """Where the ranks parted, and where each of them went."""
-        return tuple((one.site, one.to_line) for one in (self.absent, self.waiter) if one)
-
-    @property
-    def met_again(self) -> bool:
-        return self.apart[0][1] is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +314,7 @@ class Partings:
             at = parents.get(at)
 
     def _broken_off(
-        self, compared: list[_Parting], found: _Candidate, absent: int
+        self, compared: list[Parting], found: _Candidate, absent: int
     ) -> _Candidate | None:
         """The handler of an exception that left the function with a condition before its end.
 
@@ -372,7 +344,7 @@ class Partings:
                 return next(self._candidates(parting), None)
         return None
 
-    def _inside_condition(self, compared: list[_Parting], found: _Candidate) -> _Candidate | None:
+    def _inside_condition(self, compared: list[Parting], found: _Candidate) -> _Candidate | None:
         """Where ranks parted in a function whose result the condition tests."""
         test = found.decision.test
         called = {called_name(node) for node in calls_in(test)} if test is not None else set()
@@ -390,7 +362,7 @@ class Partings:
         return None
 
     def _stored_before(
-        self, compared: list[_Parting], found: _Candidate, absent: int, caller: int
+        self, compared: list[Parting], found: _Candidate, absent: int, caller: int
     ) -> Iterator[Stored]:
         """Which lines last stored what the condition looks at, on each rank."""
         until: dict[int, int] = {}
@@ -409,7 +381,7 @@ class Partings:
 
     def _compared(
         self, call: Call, caller: RankReport, absent: RankReport, at: Position | None
-    ) -> Iterator[_Parting]:
+    ) -> Iterator[Parting]:
         """All partings of the run before ``call``, as far as the events are kept."""
         starts = [(0, 0), *self._common(call, caller.rank, absent.rank)]
         mine, theirs = self._branches[caller.rank], self._branches[absent.rank]
@@ -424,7 +396,7 @@ class Partings:
         if at is not None and call.kind == "collective" and call.sequence is not None:
             met = self._meetings.get(call.group, {}).get(call.sequence, {}).get(absent.rank)
             until = met.branches_before if met is not None else None
-        yield from _align(
+        yield from align(
             _events(theirs, kept[0][0], until),
             _events(mine, kept[0][1], call.branches_before),
             kept[0],
@@ -447,7 +419,7 @@ class Partings:
         return sorted(found)
 
     def _is_recent(
-        self, parting: _Parting, call: Call, caller: RankReport, absent: RankReport
+        self, parting: Parting, call: Call, caller: RankReport, absent: RankReport
     ) -> bool:
         """Whether a parting comes after the last collective that both ranks entered."""
         common = self._common(call, caller.rank, absent.rank)
@@ -457,7 +429,7 @@ class Partings:
     # -- the parting that explains the hang ------------------------------------------------------
 
     def _with_other_calls(
-        self, compared: list[_Parting], call: Call, caller: RankReport, absent: RankReport
+        self, compared: list[Parting], call: Call, caller: RankReport, absent: RankReport
     ) -> _Candidate | None:
         """The first parting after which one rank was ahead in collectives until the end.
 
@@ -491,7 +463,7 @@ class Partings:
                 found = next(self._candidates(parting), None)
         return found
 
-    def _decisive(self, compared: list[_Parting], frames: list[Position]) -> _Candidate | None:
+    def _decisive(self, compared: list[Parting], frames: list[Position]) -> _Candidate | None:
         """The first parting after which the source does not lead to the call any more."""
         for parting in compared:
             for candidate in self._candidates(parting):
@@ -499,7 +471,7 @@ class Partings:
                     return candidate
         return None
 
-    def _candidates(self, parting: _Parting) -> Iterator[_Candidate]:
+    def _candidates(self, parting: Parting) -> Iterator[_Candidate]:
         absent, waiter = parting.absent, parting.waiter
         shown = absent or waiter
         assert shown is not None
@@ -521,7 +493,7 @@ class Partings:
             if function_at(self._program, frame) is decision.function
         )
 
-    def _in_generator(self, compared: list[_Parting], loop: _Candidate | None) -> _Candidate | None:
+    def _in_generator(self, compared: list[Parting], loop: _Candidate | None) -> _Candidate | None:
         """The parting inside a generator that ended the loop over it."""
         if loop is None:
             return None
@@ -559,7 +531,7 @@ class Partings:
                     return _Candidate(mine.decision, mine.last, theirs.last, 0)
         return None
 
-    def _in_callback(self, compared: list[_Parting], frames: list[Position]) -> _Candidate | None:
+    def _in_callback(self, compared: list[Parting], frames: list[Position]) -> _Candidate | None:
         """The last parting in a function that a library called, and with which it ends its loop.
 
         A condition that parts the ranks every time, such as one with which rank 0 logs, is
@@ -646,7 +618,7 @@ class Partings:
     def _swallowing(self, rank: int) -> set[object]:
         """The handlers after which a rank went on."""
         events = _events(self._branches[rank], self._branches[rank].events_dropped, None)
-        return {outcome.site for at, outcome in enumerate(events) if _swallows(events, at)}
+        return {outcome.site for at, outcome in enumerate(events) if swallows(events, at)}
 
     def _times(self, rank: int) -> dict[tuple[object, ...], BranchOutcome]:
         return {
@@ -655,7 +627,7 @@ class Partings:
             if outcome.times
         }
 
-    def _never_met_again(self, compared: list[_Parting]) -> _Candidate | None:
+    def _never_met_again(self, compared: list[Parting]) -> _Candidate | None:
         """The last parting, if the ranks did not meet again, as they did in earlier rounds."""
         if not compared or compared[-1].met_again:
             return None
@@ -855,102 +827,3 @@ def _events(branches: RankBranches, begin: int, until: int | None) -> list[Branc
     first = begin - branches.events_dropped
     last = None if until is None else max(first, until - branches.events_dropped)
     return [branches.outcomes[index] for index in branches.events[first:last]]
-
-
-def _align(
-    absent: list[BranchOutcome], waiter: list[BranchOutcome], start: tuple[int, int]
-) -> Iterator[_Parting]:
-    """The places at which two ranks took different paths, in order of time.
-
-    Parameters
-    ----------
-    absent, waiter
-        The events of the two ranks.
-    start
-        The numbers of their first events.
-    """
-    known: dict[object, int] = {}
-    sites = [[known.setdefault(o.site, len(known)) for o in one] for one in (absent, waiter)]
-    i = j = 0
-    while i < len(absent) and j < len(waiter):
-        mine, theirs = absent[i], waiter[j]
-        at_one_site = sites[0][i] == sites[1][j]
-        if at_one_site and (mine.to_line, mine.error) == (theirs.to_line, theirs.error):
-            i, j = i + 1, j + 1
-            continue
-        ahead = _next_meeting(sites[0], sites[1], i + at_one_site, j + at_one_site)
-        apart = (
-            (start[0] + i, start[0] + ahead[0] if ahead else None),
-            (start[1] + j, start[1] + ahead[1] if ahead else None),
-        )
-        rests = (
-            absent[i + at_one_site : ahead[0] if ahead else None],
-            waiter[j + at_one_site : ahead[1] if ahead else None],
-        )
-        yield from _caught(rests, apart, at_once=True)
-        if at_one_site:
-            yield _Parting(mine, theirs, apart)
-        yield from _caught(rests, apart, at_once=False)
-        if ahead is None:
-            return
-        i, j = ahead
-    if i < len(absent):  # nothing was decided on the waiting rank while the other one raised
-        apart = ((start[0] + i, None), (start[1] + j, None))
-        yield from _caught((absent[i:], []), apart, at_once=True)
-
-
-def _caught(
-    rests: tuple[list[BranchOutcome], list[BranchOutcome]],
-    apart: tuple[tuple[int, int | None], tuple[int, int | None]],
-    *,
-    at_once: bool,
-) -> Iterator[_Parting]:
-    """The exceptions that one of two ranks caught while they were apart.
-
-    Parameters
-    ----------
-    rests
-        What each rank did after it parted.
-    at_once
-        True for a rank that parted by raising the exception; False for other ranks.
-    """
-    for of_absent, rest in zip((True, False), rests, strict=True):
-        if (bool(rest) and rest[0].kind == "raised") is not at_once:
-            continue
-        for at, outcome in enumerate(rest):
-            if _swallows(rest, at):
-                mine, theirs = (outcome, None) if of_absent else (None, outcome)
-                yield _Parting(mine, theirs, apart)
-
-
-def _swallows(events: list[BranchOutcome], at: int) -> bool:
-    """Whether a rank handled an exception: no ``finally`` or ``with`` raised it again."""
-    caught = events[at]
-    if caught.kind != "handled":
-        return False
-    within = (caught.file, caught.function)
-    for number in range(at + 1, len(events)):
-        event = events[number]
-        if (event.file, event.function) != within or event.kind not in ("return", "raised"):
-            continue
-        if event.kind == "raised":
-            return event.error != caught.error
-        # a trace function reports a frame that an exception leaves again like one that returns
-        after = events[number + 1] if number + 1 < len(events) else None
-        return after is None or (after.kind, after.error) != ("raised", caught.error)
-    return True
-
-
-def _next_meeting(absent: list[int], waiter: list[int], i: int, j: int) -> tuple[int, int] | None:
-    """The nearest later place at which both ranks reached the same line."""
-    first: dict[int, int] = {}
-    for at, site in enumerate(waiter[j : j + _WINDOW]):
-        first.setdefault(site, at)
-    best: tuple[int, int, int] | None = None
-    for at, site in enumerate(absent[i : i + _WINDOW]):
-        if best is not None and at >= best[0]:
-            break
-        there = first.get(site)
-        if there is not None and (best is None or at + there < best[0]):
-            best = (at + there, at, there)
-    return None if best is None else (i + best[1], j + best[2])
