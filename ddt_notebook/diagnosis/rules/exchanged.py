@@ -138,7 +138,7 @@ def _over_own_count(
     shown: dict[int, ShownNumber] = {}
     for rank, one in calls.items():
         value = total / counts[rank]
-        if value == int(value) or not _near(one.result[element], total):
+        if value.is_integer() or not _near(one.result[element], total):
             continue
         for number in one.written:
             per_cent = are_shares and value > 1 and _near_written(number, 100 * value)
@@ -179,7 +179,7 @@ def _over_own_count(
 
 
 def _is_share(part: float, count: int) -> bool:
-    return part == int(part) and 0 <= part <= count
+    return part.is_integer() and 0 <= part <= count
 
 
 def _near_written(number: ShownNumber, value: float) -> bool:

@@ -11,7 +11,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from math import isclose
+from math import isclose, isfinite
 from threading import get_ident
 from types import CodeType, FrameType
 from typing import Any, Literal
@@ -272,7 +272,7 @@ def observe(
 
 def _reduces(about: Exchanged, tensor: Any, frame: FrameType, last_loss: float) -> _Taken | None:
     given = tuple(accumulated.elements(tensor))
-    if not given or len(given) > _MAX_ELEMENTS:
+    if not given or len(given) > _MAX_ELEMENTS or not all(map(isfinite, given)):
         return None
     of_loss = any(_is_multiple(value, last_loss) for value in given)
     means: list[MeanOf] = []
@@ -285,7 +285,7 @@ def _reduces(about: Exchanged, tensor: Any, frame: FrameType, last_loss: float) 
         whole = {
             name: int(value)
             for name, value in numbers
-            if value > 1 and value == int(value) and "[" not in name
+            if value > 1 and value.is_integer() and "[" not in name
         }
         for name, count in whole.items():
             if len(counts) < _MAX_COUNTS and count != len(about.members):
@@ -302,12 +302,13 @@ def _reduces(about: Exchanged, tensor: Any, frame: FrameType, last_loss: float) 
 
 def _is_multiple(value: float, loss: float) -> bool:
     """Whether a value is a loss, or one that was divided by a number of accumulation steps."""
-    times = round(value / loss) if loss else 0
-    return 1 <= times <= _ACCUMULATED and isclose(value, times * loss, rel_tol=_RELATIVE)
+    times = value / loss if loss else 0.0
+    near = 0.5 < times < _ACCUMULATED + 0.5
+    return near and isclose(value, round(times) * loss, rel_tol=_RELATIVE)
 
 
 def _may_be_mean(value: float) -> bool:
-    return value != int(value)
+    return not value.is_integer()
 
 
 def _means(frame: FrameType, given: tuple[float, ...], tensor: torch.Tensor) -> Iterator[MeanOf]:
