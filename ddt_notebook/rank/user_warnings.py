@@ -1,7 +1,7 @@
 """Warnings of wrapped functions name the line that called them, as without this package.
 
 ``warnings.warn(…, stacklevel=2)`` names the caller of a function. If the function is wrapped, that
-is the wrapper.
+is the wrapper. A function in C warns at the line of Python that called it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 _OWN = str(Path(__file__).parent)
+_SHOWS = warnings.__file__
 
 
 def install() -> None:
@@ -28,6 +29,21 @@ def install() -> None:
         original(message, category, level + 1, *args, **kwargs)
 
     warnings.warn = warn
+    show = warnings.showwarning
+
+    @wraps(show)
+    def showwarning(
+        message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None
+    ) -> None:
+        if filename.startswith(_OWN):
+            frame: FrameType | None = sys._getframe(1)
+            while frame is not None and frame.f_code.co_filename.startswith((_OWN, _SHOWS)):
+                frame = frame.f_back
+            if frame is not None:
+                filename, lineno, line = frame.f_code.co_filename, frame.f_lineno, None
+        show(message, category, filename, lineno, file, line)
+
+    warnings.showwarning = showwarning
 
 
 def _with_wrappers(frame: FrameType | None, level: int) -> int:
