@@ -65,6 +65,11 @@ PARAMETER_WRITES = _feature(
     "parameters that are written to between two optimizer steps are not noticed",
     ("D.2.2", "D.2.4", "D.2.5"),
 )
+USED_MODULES = _feature(
+    "used-modules",
+    "models outside DDP that a step uses, such as a teacher, are not observed",
+    ("D.2.4", "D.2.5"),
+)
 UNUSED_PARAMETERS = _feature(
     "unused-parameters",
     "steps in which DDP found unused parameters are not counted",

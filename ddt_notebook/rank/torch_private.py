@@ -42,6 +42,7 @@ from ..model.torch_features import (
     TIMELINE,
     UNCOMPILED_RECORDER,
     UNUSED_PARAMETERS,
+    USED_MODULES,
     Feature,
     MissingFeature,
 )
@@ -383,6 +384,19 @@ class BeforeUsersProfiler:
     def remove(self) -> None:
         """Restore the profiler."""
         torch.autograd.profiler._prepare_profiler = self._original
+
+
+# -- modes -----------------------------------------------------------------------------------------
+
+_dispatch_modes = _look_up(
+    USED_MODULES, "torch.utils._python_dispatch:_get_current_dispatch_mode_stack", list
+)
+
+
+def is_in_dispatch_mode() -> bool:
+    """Whether the user's code runs in a mode that sees each operation, as ``make_fx`` has one."""
+    own = __name__.partition(".")[0]
+    return any(type(mode).__module__.partition(".")[0] != own for mode in _dispatch_modes())
 
 
 # -- simulated GPUs --------------------------------------------------------------------------------

@@ -18,7 +18,10 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from ...model import Position
+from ...model.torch_features import USED_MODULES
 from ...model.training import UsedModule
+from .. import torch_private
+from ..user_signals import let_through
 from .fingerprints import choose, shape_text
 from .frames import user_line
 from .watched import Watched
@@ -101,11 +104,21 @@ class UsedModules:
         if self._steps >= _STEPS:
             return
         self._known.update(map(id, replica.modules()))
-        if self._remove is None and not self._compiles:
+        if self._remove is None and not self._compiles and torch_private.available(USED_MODULES):
             self._remove = register_module_forward_pre_hook(self._called).remove
             self.is_open = True
 
     def _called(self, module: nn.Module, inputs: Any) -> None:
+        # what is computed here would become a part of a trace
+        if torch.jit.is_tracing() or torch_private.is_in_dispatch_mode():
+            return
+        try:
+            self._note(module)
+        except Exception as error:  # noqa: BLE001  (a mode of torch, a class of the user)
+            let_through(error)
+            self._known.add(id(module))
+
+    def _note(self, module: nn.Module) -> None:
         one = id(module)
         if one in self._known:
             used = self._used.get(one)
@@ -118,7 +131,8 @@ class UsedModules:
             return
         self._known.update(map(id, module.modules()))
         if held and len(self._used) < _MOST:
-            used = self._used[one] = _Used(module, user_line(sys._getframe()))
+            used = _Used(module, user_line(sys._getframe()))
+            self._used[one] = used
             used.between = self._steps > 0
             used.trained = not held.isdisjoint(self._optimized)
 
