@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from ...model.training import NO_GRADIENT
-from .objects import is_dtensor
 
 #: The most tensors of a model of which sketches are taken.
 _WATCHED = 32
@@ -35,13 +34,15 @@ _GPU_BLOCKS = 512
 #: NumPy's own generator, so that the user's random numbers stay as they are.
 _PROJECTION = np.random.default_rng(64).standard_normal(1024, dtype=np.float32)
 
+_NO_DISPATCH = torch.Tensor.__torch_dispatch__
 _weights: dict[torch.device, torch.Tensor] = {}
 
 
 def has_content(tensor: Any) -> bool:
     """Whether this rank holds all of the tensor's elements, in a dense form."""
     return (
-        not is_dtensor(tensor)
+        # a subclass that handles operations itself, such as a fake tensor, holds others or none
+        type(tensor).__torch_dispatch__ is _NO_DISPATCH
         and tensor.layout is torch.strided
         and not tensor.is_meta
         and not tensor.is_quantized

@@ -170,7 +170,7 @@ def _described(item: _Item) -> list[ParityItem]:
         return []
     part = _part(item.value)
     tensor = local(item.value)
-    if part is None or tensor.is_meta or tensor.layout is not torch.strided:
+    if part is None or not has_content(tensor):
         return []
     dtype = str(tensor.dtype).removeprefix("torch.")
     value = value_text(tensor) if not tensor.ndim else f"{fingerprint(tensor):016x}"

@@ -53,12 +53,21 @@ def test_equal_content_and_only_equal_content_agrees(tensor: torch.Tensor) -> No
     assert sketch(tensor) != sketch(tensor + 1)
 
 
+class _Elsewhere(torch.Tensor):
+    """As a fake tensor, which only looks as if it had elements."""
+
+    @classmethod
+    def __torch_dispatch__(cls, *_: object) -> object:
+        raise AssertionError("there is nothing to compute with")
+
+
 def test_tensors_that_cannot_be_read_cause_no_error() -> None:
     assert sketch(None) == NO_GRADIENT
     assert sketch(torch.empty(0)) == sketch(torch.empty(0))
     sparse = torch.sparse_coo_tensor([[0]], [1.0], (3,), check_invariants=False)
     assert sketch(sparse) == sketch(sparse * 2)
     assert sketch(torch.ones(3, device="meta")) == sketch(torch.zeros(3, device="meta"))
+    assert sketch(torch.ones(3).as_subclass(_Elsewhere)) == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8, torch.complex64, torch.bool])

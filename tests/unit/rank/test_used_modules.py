@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.modules import module as hooks
 
 from ddt_notebook.rank.probes.used_modules import UsedModules
@@ -39,6 +42,32 @@ def test_the_outermost_module_is_noted_and_whether_it_changed(trained: nn.Module
     assert _noted(used) == [("self.teacher", False, False)]
     nn.init.ones_(teacher.second.bias)
     assert _noted(used) == [("self.teacher", False, True)]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit
+def test_a_trace_of_the_user_stays_as_it_is(trained: nn.Module) -> None:
+    def traces() -> tuple[int, str]:
+        graph = torch.jit.trace(_Pair(), torch.ones(1, 2)).inlined_graph
+        return len(list(graph.nodes())), make_fx(_Pair())(torch.ones(1, 2)).code
+
+    used, alone = UsedModules(), traces()
+    used.begin(trained)
+    observed = traces()
+    used.begin_run()
+    assert observed == alone
+
+
+def test_a_module_that_raises_when_it_is_looked_at_still_runs(trained: nn.Module) -> None:
+    class Shy(nn.Linear):
+        def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+            raise ZeroDivisionError
+
+    used = UsedModules()
+    used.begin(trained)
+    assert Shy(2, 2)(torch.ones(1, 2)).shape == (1, 2)
+    used.stepped(dict)
+    used.stepped(dict)
+    assert _noted(used) == []
 
 
 def test_what_is_called_only_before_the_first_step_is_not_noted(trained: nn.Module) -> None:
