@@ -44,17 +44,20 @@ def test_the_outermost_module_is_noted_and_whether_it_changed(trained: nn.Module
     assert _noted(used) == [("self.teacher", False, True)]
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit
-def test_a_trace_of_the_user_stays_as_it_is(trained: nn.Module) -> None:
-    def traces() -> tuple[int, str]:
-        graph = torch.jit.trace(_Pair(), torch.ones(1, 2)).inlined_graph
-        return len(list(graph.nodes())), make_fx(_Pair())(torch.ones(1, 2)).code
-
-    used, alone = UsedModules(), traces()
+def test_a_trace_of_the_user_stays_as_it_is(
+    trained: nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = torch.ones(1, 2)
+    used, alone = UsedModules(), make_fx(_Pair())(x).code
     used.begin(trained)
-    observed = traces()
-    used.begin_run()
-    assert observed == alone
+    assert make_fx(_Pair())(x).code == alone
+    used.stepped(dict)
+    traced = _Pair()
+    monkeypatch.setattr(torch.jit, "is_tracing", lambda: True)
+    traced(x)
+    monkeypatch.undo()
+    used.stepped(dict)
+    assert _noted(used) == []
 
 
 def test_a_module_that_raises_when_it_is_looked_at_still_runs(trained: nn.Module) -> None:
