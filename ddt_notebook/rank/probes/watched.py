@@ -30,11 +30,11 @@ class Watched:
         self._owner = weakref.ref(owner, self._owner_died)
 
     def _owner_died(self, _: object) -> None:
+        # the owner may be collected while a function of the user is traced: nothing is computed
         alive = self.tensors()
-        if len(alive) == len(self._references):
-            data = [tensor.detach() for tensor in alive]
-            if sum(tensor.untyped_storage().nbytes() for tensor in data) <= _MOST_BYTES:
-                self._data = data
+        size = sum(tensor.untyped_storage().nbytes() for tensor in alive)
+        if len(alive) == len(self._references) and size <= _MOST_BYTES:
+            self._data = alive
 
     def tensors(self) -> list[torch.Tensor]:
         """The tensors that are still alive."""
