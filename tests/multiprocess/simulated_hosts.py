@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -88,6 +89,7 @@ class _Server:
         self._specs: dict[Channel, list[object]] = {}
         self._new = threading.Event()
         self._closed = False
+        self._directories: list[str] = []
         threading.Thread(target=self._answer_all, daemon=True).start()
 
     def fileno(self) -> int:
@@ -105,6 +107,7 @@ class _Server:
     def request(self, message: Message) -> Message:
         assert isinstance(message, MakeDirectory)
         Path(message.directory).mkdir(mode=0o700)
+        self._directories.append(message.directory)
         return Done()
 
     def ended(self, pids: Iterable[int]) -> dict[int, int]:
@@ -112,6 +115,8 @@ class _Server:
 
     def close(self) -> None:
         self._closed = True
+        for directory in self._directories:
+            shutil.rmtree(directory)
 
     def _answer_all(self) -> None:
         while not self._closed:
