@@ -158,15 +158,17 @@ def start_with(
     SessionError
         If not all have come; its text says who is missing and why.
     """
-    hub = AgentHub(engine.address)
+    hub: AgentHub | None = None
     try:
+        hub = AgentHub(engine.address)
         hub.admitted = len(hosts)
         engine.start(hub)
         names = [one.name for one in hosts]
         agents = _gather(hub, len(hosts), limit_s, engine.failures, say, names, engine.host_of)
     except BaseException:
-        hub.close()
-        engine.stop()
+        if hub is not None:
+            hub.close()
+        engine.stop()  # it may hold nodes from the start, as an allocation does
         raise
     by_name = {engine.host_of(agent): agent for agent in agents}
     return SeveralHosts(hub, [(by_name[one.name], one.ranks) for one in hosts], engine.stop)

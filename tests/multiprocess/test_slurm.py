@@ -107,6 +107,13 @@ def test_salloc_gives_an_allocation_until_the_session_stops(
     assert gone(processes, within_s=30)
 
 
+def test_an_allocation_is_given_back_if_the_notebook_cannot_listen(srun: Path) -> None:
+    engine = Slurm(2, "192.0.2.7", Allocation(["--nodes=2"], limit_s=60))
+    with pytest.raises(SessionError, match=r"cannot listen at 192\.0\.2\.7"):
+        start_with(engine, engine.hosts, limit_s=60, say=lambda text: None)
+    assert gone([int(srun.with_name("salloc.pid").read_text())], within_s=30)
+
+
 @pytest.mark.parametrize(
     ("option", "why"),
     [
