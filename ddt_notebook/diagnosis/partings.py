@@ -33,8 +33,8 @@ from ddt_notebook.program.nodes import (
     break_conditions,
     called_name,
     calls_in,
+    ends_with_data,
     is_call,
-    last_name,
 )
 from ddt_notebook.program.program import Program
 
@@ -48,8 +48,6 @@ from .wording import is_reason
 IN_CALLBACK = 2
 #: Kinds of findings that a parting explains.
 _OUT_OF_STEP = frozenset({"never-entered", "different-collectives", "out-of-step"})
-#: Exceptions with which an iterator ends.
-_END_OF_DATA = frozenset({"StopIteration", "StopAsyncIteration"})
 #: How the value of a float is shown that is no whole number.
 _MEASURED = re.compile(r"-?(\d+\.\d+|\d+(\.\d+)?e-\d+|nan|inf)")
 #: One side of a parting in a fact: its path, its ranks, and the values of names on the first one.
@@ -687,8 +685,8 @@ class Partings:
     ) -> str:
         decision = found.decision
         if isinstance(decision.node, (ast.ExceptHandler, ast.With)):
-            caught = getattr(decision.node, "type", None)
-            ended = caught is not None and last_name(caught) in _END_OF_DATA
+            node = decision.node
+            ended = isinstance(node, ast.ExceptHandler) and ends_with_data(node)
             return "uneven-iterations" if ended else "exception-swallowed"
         conditions, test = self._program.conditions, decision.test
         if test is None:

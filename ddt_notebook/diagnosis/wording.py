@@ -914,6 +914,7 @@ REASONS: dict[str, Sentence] = {
     "uneven-rounds": _uneven_rounds,
     "swallows-raise": "catches what is raised in line {raised_line}, and goes on",
     "swallows-before-call": "catches what is raised before the call, and goes on",
+    "ends-with-its-data": "leaves when the rank's data end",
     "lets-leave": "lets {ranks} leave before line {call_line}",
     "leaves-by-own-finding": (
         "leaves before line {call_line} by a condition that each rank decides alone"

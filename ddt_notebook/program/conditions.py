@@ -32,6 +32,7 @@ _SIMPLE = (
 )  # fmt: skip
 #: The result of these functions is as long as their argument.
 _SAME_LENGTH = frozenset({"enumerate", "zip", "tqdm", "reversed", "list", "tuple"})
+_RANGES = frozenset({"range", "trange"})
 _RESIZING = frozenset({"append", "extend", "insert", "remove", "pop", "clear"})
 #: Clocks by the last part of their name. ``time`` and ``now`` are clocks of certain modules only.
 _CLOCKS = frozenset(path.rpartition(".")[2] for path in names.CLOCKS) - {"time", "now"}
@@ -239,6 +240,34 @@ class Conditions:
                 value = self._values.get(name)
                 return value is not None and self.is_fixed_range(value, depth + 1)
         return False
+
+    def is_configured_range(self, iterable: ast.expr) -> bool:
+        """Whether a loop over ``iterable`` counts up to settings, such as ``range(args.epochs)``.
+
+        What the program computes, as a number of batches, is no setting, nor is a parameter. The
+        values of settings that come from outside are not known, but the ranks were given the same.
+        """
+        match iterable:
+            case ast.Call(args=[_, *_] as arguments) if called_name(iterable) in _RANGES:
+                return all(map(self._is_setting, arguments))
+            case ast.Call(args=[first, *_]) if called_name(iterable) in _SAME_LENGTH:
+                return self.is_configured_range(first)
+        return False
+
+    def _is_setting(self, expression: ast.expr, depth: int = 0) -> bool:
+        if isinstance(expression, ast.Constant):
+            return True
+        if isinstance(expression, ast.BinOp):
+            return all(self._is_setting(e, depth) for e in (expression.left, expression.right))
+        if isinstance(expression, ast.Subscript):
+            return isinstance(expression.slice, ast.Constant)
+        slot = _slot(expression)
+        if depth > _DEPTH or slot is None or isinstance(expression, ast.Call):
+            return False
+        bound = self._bindings.get(slot, [])
+        if self._is_rank(expression) or not (bound or isinstance(expression, ast.Attribute)):
+            return False
+        return all(self._is_setting(one, depth + 1) for one in bound if _slot(one) != slot)
 
     # -- values ----------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from ddt_notebook.model import Call, Place, Position, RankReport
 from ddt_notebook.model.finding import Values
 from ddt_notebook.model.partition import RankPartition
 
-from .iterations import times_called, times_issued
+from .iterations import comes_to, times_called, times_issued
 from .nodes import (
     LEAVES,
     LoopNode,
@@ -23,8 +23,10 @@ from .nodes import (
     called_name,
     calls_in,
     contains,
+    counted_in,
     covers,
     end,
+    ends_with_data,
     guards_of,
     is_call,
     own_expressions,
@@ -171,8 +173,15 @@ class _Paths:
         self.program, self.conditions, self.partitions = program, program.conditions, partitions
         self.place, self.call, self.caller = place, call, caller
         self.absent, self.at = absent, at
-        loops = [loop for loop in program.loops(place) if not isinstance(loop, ast.While)]
-        self.counters = {name for loop in loops for name in variables_in(loop.target)}
+        loops = program.loops(place)
+        self.counters = {
+            name
+            for loop in loops
+            for name in (
+                *counted_in(loop),
+                *(() if isinstance(loop, ast.While) else variables_in(loop.target)),
+            )
+        }
 
     def reasons(self, called: str) -> Iterator[Reason]:
         """All possible reasons.
@@ -239,7 +248,7 @@ class _Paths:
         for node in whole:
             if not isinstance(node, ast.comprehension) or node in arguments:
                 continue
-            if not self.conditions.is_fixed_range(node.iter):
+            if not self._is_fixed(node.iter):
                 yield from self._uneven(node.iter)
 
     def _condition(self, node: ast.If, branch: str) -> Iterator[Reason]:
@@ -282,7 +291,13 @@ class _Paths:
         """Whether the absent rank is known to be past a statement."""
         if self.at is None:
             return True
-        return self.at.file == self.place.file and not covers(node, self.at.line)
+        if self.at.file != self.place.file or covers(node, self.at.line):
+            return False
+        here = self.program.place(node)
+        known = [one for one in self.absent.stack if one.file in self.program.documents]
+        if any(one.file == here.file and covers(node, one.line) for one in known):
+            return False
+        return not comes_to(self.program, known, Position(file=here.file, line=here.line))
 
     def _loop(self, node: LoopNode) -> Iterator[Reason]:
         if not self._has_left(node):
@@ -299,11 +314,13 @@ class _Paths:
                 yield self._reason(
                     4, "collective-under-local-condition", test, "leaves-loop-by-own-finding"
                 )
-        fixed = isinstance(node, (ast.For, ast.AsyncFor)) and self.conditions.is_fixed_range(
-            node.iter
-        )
+        fixed = isinstance(node, (ast.For, ast.AsyncFor)) and self._is_fixed(node.iter)
         if not fixed and not self._has_as_many_batches(node):
             yield from self._uneven(node)
+
+    def _is_fixed(self, iterable: ast.expr) -> bool:
+        known = self.conditions
+        return known.is_fixed_range(iterable) or known.is_configured_range(iterable)
 
     def _has_as_many_batches(self, loop: LoopNode) -> bool:
         """Whether the loader of a loop is known to have as many batches on both ranks."""
@@ -332,10 +349,21 @@ class _Paths:
             found = self._reason(priority, "uneven-iterations", node, "uneven-rounds", **values)
             yield replace(found, place=replace(found.place, function=self.place.function))
 
+    def _leaving_handler(self, handler: ast.ExceptHandler) -> Reason:
+        """A handler before the line that leaves the block, as with ``continue``."""
+        if ends_with_data(handler):
+            return self._reason(2, "uneven-iterations", handler, "ends-with-its-data")
+        return self._reason(4, "exception-swallowed", handler, "swallows-before-call")
+
     def _early_exit(self, block: Block, handler: ast.ExceptHandler | None) -> Iterator[Reason]:
         """Conditions before the line, in the same block, under which some ranks leave the block."""
         call_line = self.place.line
         for statement in block.before:
+            if isinstance(statement, ast.Try):
+                for caught in statement.handlers:
+                    if any(isinstance(one, LEAVES) for one in caught.body) and _goes_on(caught):
+                        yield self._leaving_handler(caught)
+                continue
             if not isinstance(statement, ast.If):
                 continue
             leaving = next((one for one in statement.body if isinstance(one, LEAVES)), None)

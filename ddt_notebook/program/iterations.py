@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ddt_notebook.model import Call, Position, RankReport
 
@@ -75,6 +75,30 @@ def comes_to(program: Program, frames: Iterable[Position], target: Position) -> 
         for block in program.blocks(program.statement_at(frame))
         for statement in block.after
     )
+
+
+def inside_passed(
+    program: Program, frames: Sequence[Position], ahead: Sequence[Position]
+) -> list[Position]:
+    """The lines of a rank that lie within a statement that another rank has run before its own.
+
+    Both ranks are in the same round of the same function there, and no condition is around the
+    statement that the other rank's line does not share. The list is empty if there is no such
+    statement, or if the rank's line is in it without a function of the program in between.
+
+    Parameters
+    ----------
+    frames, ahead
+        The lines that led to the calls of the two ranks, innermost first.
+    """
+    for depth, (mine, theirs) in enumerate(zip(reversed(frames), reversed(ahead), strict=False)):
+        if mine.is_same_line(theirs):
+            continue
+        statement = program.statement_at(mine)
+        blocks = program.blocks(program.statement_at(theirs))
+        passed = any(statement is one for block in blocks for one in block.before)
+        return list(frames[: len(frames) - 1 - depth]) if passed else []
+    return []
 
 
 def leads_to(program: Program, statement: ast.stmt, target: Position, depth: int = _DEPTH) -> bool:

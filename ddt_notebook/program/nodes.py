@@ -14,6 +14,8 @@ LoopNode = ast.For | ast.AsyncFor | ast.While
 ScopeNode = ast.Module | ast.FunctionDef
 #: Statements that end a block.
 LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
+#: Exceptions with which an iterator ends.
+_END_OF_DATA = frozenset({"StopIteration", "StopAsyncIteration"})
 _KEPT = 4096  #: nodes whose answers are remembered
 
 
@@ -45,6 +47,11 @@ def root_name(node: ast.AST) -> str:
     while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def ends_with_data(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler catches that an iterator has no more items."""
+    return last_name(handler.type) in _END_OF_DATA
 
 
 def called_name(node: ast.AST) -> str:
@@ -230,6 +237,14 @@ def parameters(function: FunctionNode) -> list[str]:
     """The names of a function's parameters, without ``*args`` and ``**kwargs``."""
     given = function.args
     return [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+
+
+def counted_in(loop: LoopNode) -> Iterator[str]:
+    """The variables to which each round of a loop adds a constant: ``step += 1``."""
+    for statement in loop.body:
+        match statement:
+            case ast.AugAssign(target=ast.Name(id=name), value=ast.Constant()):
+                yield name
 
 
 def break_conditions(loop: LoopNode) -> Iterator[ast.expr]:

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.model import Call, Fact, Finding, Position
+from ddt_notebook.model import Call, Fact, Finding, Place, Position
 from ddt_notebook.model.operations import RECEIVES, SENDS
+from ddt_notebook.program.branch_arms import function_at
 from ddt_notebook.program.escape_paths import Reason
-from ddt_notebook.program.iterations import comes_again, comes_to
-from ddt_notebook.program.nodes import LoopNode, covers
+from ddt_notebook.program.iterations import comes_again, comes_to, inside_passed
+from ddt_notebook.program.nodes import LoopNode, called_name, covers
 
 from .facts import blocked_in, by_call, of_call, of_wait, reasons
 from .groups import hung_by_skip
@@ -99,8 +100,10 @@ def _finding(
 def _left_out(context: Context, members: frozenset[int]) -> Finding | None:
     """Report a rank that went on to a collective without a message that others wait for.
 
-    It has made such calls since the last collective of both ranks, but too few of them, or with
-    other ranks only, and its code leads to no other one before the collective's end.
+    It has taken part in messages since the last collective of both ranks, but made too few such
+    calls, and its code leads to no other one before the collective's end: it has run the statement
+    in which the other rank waits, or it has made such calls before and comes to no further line of
+    them.
     """
     found = [one for rank in sorted(members) if (one := _unanswered(context, rank, members))]
     if not found:
@@ -141,7 +144,7 @@ def _unanswered(context: Context, rank: int, members: frozenset[int]) -> Fact | 
     begins = max(common, default=(-1, -1))
     wanted = RECEIVES if call.op in SENDS else SENDS
     made = [one for one in other.calls if begins[0] < one.index and one.op in wanted]
-    if not made or any(one.peer is None or one.where is None for one in made):
+    if any(one.peer is None or one.where is None for one in made):
         return None
     asked = [
         one
@@ -153,28 +156,59 @@ def _unanswered(context: Context, rank: int, members: frozenset[int]) -> Fact | 
     answers = [one for one in made if (one.group, one.peer) == (call.group, rank)]
     if any(one.tag != call.tag for one in answers) or len(answers) >= len(asked):
         return None
-    lines = {(one.where.file, one.where.line) for one in made if one.where is not None}
     frames = context.escape_paths.frames(collective, other)
-    for node in context.program.calls(*wanted):
-        place = context.program.place(node)
-        line = Position(file=place.file, line=place.line)
-        if (line.file, line.line) not in lines and comes_to(context.program, frames, line):
-            return None  # it makes the call later: the order is wrong
-    last = made[-1].where
-    assert last is not None
-    loops = context.program.loops(last)
+    stack = [f for f in context.reports[rank].stack if f.file in context.program.documents]
+    inner = inside_passed(context.program, stack[::-1], frames)
+    took_part = any(one.kind == "p2p" and begins[0] < one.index for one in other.calls)
+    if not took_part or (not inner and (not made or _makes_more(context, made, frames, wanted))):
+        return None
+    place, op = _where_left_out(context, made, inner, wanted)
     return Fact(
         kind="messages-left-out",
-        place=context.program.place(loops[0]) if loops else context.place(last),
+        place=place,
         ranks=(other.rank,),
         values={
-            "op": made[-1].op,
+            "op": op,
             "partner": rank,
             "asked": len(asked),
             "answered": len(answers),
             "others": len(made) - len(answers),
         },
     )
+
+
+def _makes_more(
+    context: Context, made: list[Call], frames: list[Position], wanted: frozenset[str]
+) -> bool:
+    """Whether a rank comes to another line with such calls later: then the order is wrong."""
+    lines = {(one.where.file, one.where.line) for one in made if one.where is not None}
+    for node in context.program.calls(*wanted):
+        place = context.program.place(node)
+        line = Position(file=place.file, line=place.line)
+        if (line.file, line.line) not in lines and comes_to(context.program, frames, line):
+            return True
+    return False
+
+
+def _where_left_out(
+    context: Context, made: list[Call], inner: list[Position], wanted: frozenset[str]
+) -> tuple[Place | None, str]:
+    """Return the line of the calls that are too few, or the loop around it, and their name."""
+    program = context.program
+    functions = [function_at(program, line) for line in inner]
+    here = [
+        (line, called_name(node))
+        for node in program.calls(*wanted)
+        if function_at(program, line := program.place(node)) in functions
+    ]
+    if inner and len(here) == 1:  # the others made their calls in the function of the wait
+        line, op = here[0]
+        return line, op
+    if not made or made[-1].where is None:
+        return context.place(inner[0], "passed"), min(wanted, key=len)
+    last = made[-1].where
+    loops = program.loops(last)
+    return (program.place(loops[0]) if loops else context.place(last)), made[-1].op
 
 
 def _more_receives(context: Context, members: frozenset[int]) -> Iterator[Reason]:

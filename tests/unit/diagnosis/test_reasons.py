@@ -95,6 +95,113 @@ def test_an_exception_that_is_swallowed_before_an_else_is_a_reason() -> None:
     assert cause(source, 6) == "exception-swallowed"
 
 
+READS = """\
+for i in {rounds}:
+    try:
+        x = read(i)
+    except {error}:
+        {leave}
+    dist.all_reduce(x)
+    if self.done:
+        break
+"""
+
+
+@pytest.mark.parametrize(
+    ("rounds", "error", "leave", "expected"),
+    [
+        ("range(cfg['steps'])", "StopIteration", "break", UNEVEN),
+        ("range(args.steps)", "OSError", "raise", LOCAL),  # the condition below it
+        ("range(len(loader))", "OSError", "raise", UNEVEN),
+        ("range(steps)", "OSError", "raise", UNEVEN),  # where it comes from is not shown
+        ("tqdm(range(2 * args.steps))", "OSError", "raise", LOCAL),
+        ("range(args.steps // rank)", "OSError", "raise", UNEVEN),
+    ],
+)
+def test_a_loop_of_as_many_rounds_as_configured_is_no_reason(
+    rounds: str, error: str, leave: str, expected: str
+) -> None:
+    source = READS.format(rounds=rounds, error=error, leave=leave)
+    waiter = rank(0, *[all_reduce(6)] * 3, blocked=True)
+    assert cause(source, 6, waiter, rank(1, *[all_reduce(6)] * 2)) == expected
+
+
+def test_a_handler_before_the_call_that_goes_on_to_the_next_round_is_a_reason() -> None:
+    source = READS.format(rounds="range(args.steps)", error="OSError", leave="continue")
+    waiter = rank(0, *[all_reduce(6)] * 3, blocked=True)
+    absent = rank(1, *[all_reduce(6)] * 2)
+    source = source.partition("    if self")[0]
+    assert cause(source, 6, waiter, absent) == "exception-swallowed"
+
+
+SAVES = """\
+while True:
+    if loss < best:
+        if step > 0:
+            dist.barrier()
+    for micro in batches:
+        dist.all_reduce(x)
+    step += 1
+"""
+
+
+def test_a_rank_that_comes_to_a_loop_later_in_its_round_has_not_left_it() -> None:
+    """Rank 1 stands in a barrier before the loop, and the condition on the step is the same."""
+    both = [all_reduce(6)] * 2
+    scene = snapshot(
+        rank(0, *both, all_reduce(6), blocked=True, stack=(at(6),)),
+        rank(1, *both, call("barrier", 4), blocked=True, stack=(at(4),)),
+        source=SAVES,
+        outcome="hung",
+    )
+    finding = only(diagnose(scene))
+    assert finding.cause == LOCAL
+    assert fact(finding, "decided-by-each-rank").place.line == 2
+
+
+EXCHANGE = """\
+def exchange(x):
+    for peer, ids in parts.items():
+        if len(ids) > 5:
+            dist.isend(x[ids], peer)
+    works = [dist.irecv(b, peer) for peer, b in buffers.items()]
+    for work in works:
+        work.wait()
+
+def epoch():
+    exchange(x)
+    dist.all_reduce(total)
+
+for i in range(3):
+    epoch()
+    exchange(y)
+"""
+
+
+@pytest.mark.parametrize("took_part", [True, False])
+def test_a_message_left_out_in_a_statement_that_both_ranks_run(took_part: bool) -> None:
+    """Rank 0 left out one message. A rank without any may have another part in the program."""
+    received = [call("irecv", 5, peer=1)] if took_part else []
+    scene = snapshot(
+        rank(0, *received, all_reduce(11), blocked=True, stack=(at(14), at(11, function="epoch"))),
+        rank(
+            1,
+            *[call("isend", 4, peer=0)] * took_part,
+            call("irecv", 5, peer=0),
+            blocked=True,
+            stack=(at(14), at(10, function="epoch"), at(7, function="exchange")),
+        ),
+        source=EXCHANGE,
+        outcome="hung",
+    )
+    finding = only(diagnose(scene))
+    if took_part:
+        assert (finding.cause, finding.ranks) == ("message-without-partner", [0])
+        assert fact(finding, "messages-left-out").place.line == 4
+    else:
+        assert finding.cause == "wait-cycle"
+
+
 def test_fields_that_differ_together_are_distinguished() -> None:
     one = call("broadcast", 2, root=0)
     other = call("broadcast", 2, root=1, shapes=((5,),))
