@@ -293,11 +293,13 @@ class _Paths:
             return True
         if self.at.file != self.place.file or covers(node, self.at.line):
             return False
+        stack = [one for one in self.absent.stack if one.file in self.program.documents]
+        if not any(self.at.is_same_line(one) for one in stack):
+            return True  # it has gone on since, perhaps into another round
         here = self.program.place(node)
-        known = [one for one in self.absent.stack if one.file in self.program.documents]
-        if any(one.file == here.file and covers(node, one.line) for one in known):
+        if any(one.file == here.file and covers(node, one.line) for one in stack):
             return False
-        return not comes_to(self.program, known, Position(file=here.file, line=here.line))
+        return not comes_to(self.program, stack, Position(file=here.file, line=here.line))
 
     def _loop(self, node: LoopNode) -> Iterator[Reason]:
         if not self._has_left(node):
