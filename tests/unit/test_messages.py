@@ -14,6 +14,7 @@ import ddt_notebook as ddt
 from ddt_notebook.diagnosis.advice import causes
 from ddt_notebook.diagnosis.text import diagnose_text
 from ddt_notebook.messages import Message, message, messages
+from ddt_notebook.messages.clue import Clue, clues, expand
 from ddt_notebook.messages.fragments import fragments, is_within_line, lines_with
 from ddt_notebook.symptoms import loader as taxonomy
 from ddt_notebook.views import words
@@ -151,6 +152,16 @@ def test_a_match_contains_one_of_its_fragments(pattern: str, needed: tuple[str, 
 )
 def test_a_pattern_is_within_a_line_if_no_part_of_it_is_the_line_s_end(pattern: str, within: bool):
     assert is_within_line(pattern) == within
+
+
+def test_a_clue_is_a_table_whose_groups_of_words_are_replaced():
+    """A name that is no group would be searched for in the text; tracebacks say `<module>`."""
+    left = {
+        name for clue in clues() for name in re.findall(r"(?<!\?)<[a-z ]+>", expand(clue.patterns))
+    }
+    assert left == {"<module>"}
+    assert Clue("", "<hang><20>step", {}).find("it freezes at one step")
+    assert not Clue("", "<hang>", {}).find("frozen parameters")
 
 
 def test_only_lines_with_a_fragment_are_searched():

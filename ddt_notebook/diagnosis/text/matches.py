@@ -12,21 +12,12 @@ from dataclasses import dataclass, field, replace
 
 from ddt_notebook import faults
 from ddt_notebook.diagnosis import errors
-from ddt_notebook.messages import Message, messages
+from ddt_notebook.messages import ClueKind, Message, clues, messages
 
-from . import behaving, building, crashing, exceptions, failing, nearest, preparing, setting_up
-from .clue import Clue, Kind
+from . import exceptions, nearest
 from .exceptions import Raised
 from .lines import Line
 
-CLUES: tuple[Clue, ...] = (
-    *building.CLUES,
-    *setting_up.CLUES,
-    *preparing.CLUES,
-    *failing.CLUES,
-    *crashing.CLUES,
-    *behaving.CLUES,
-)
 #: The votes of an exception with a known meaning and of one with any meaning. Halved or doubled,
 #: they change the first symptom in none of the tests' texts and in one of 120 reports.
 _EXCEPTION = 2.0
@@ -113,7 +104,7 @@ class Match:
     says: str
     votes: Mapping[str, float] = field(hash=False)
     cause: str | None
-    kind: Kind
+    kind: ClueKind
     line: int
     rank: int | None
     words: str
@@ -311,7 +302,7 @@ def _root_cause(text: Text) -> tuple[int, range] | None:
 def _clues(text: Text, known: list[tuple[int, int]]) -> Iterator[Match]:
     """Yield the clues outside of messages whose meaning is known."""
     no_words = [*known, *text.code]
-    for clue in CLUES:
+    for clue in clues():
         if match := clue.find(text.lower, no_words if clue.kind == "complaint" else known):
             line = text.line_at(match.start())
             yield Match(
@@ -362,7 +353,7 @@ def _plain(text: str) -> str:
 @functools.cache
 def _is_effect(message: str) -> bool:
     """Whether a message only reports that another rank was missing or left."""
-    return any(clue.kind == "effect" and clue.find(message) for clue in CLUES)
+    return any(clue.kind == "effect" and clue.find(message) for clue in clues())
 
 
 def _cards(text: Text, known: list[tuple[int, int]]) -> Iterator[Match]:

@@ -7,7 +7,7 @@ import pytest
 from ddt_notebook import faults
 from ddt_notebook.diagnosis.advice import causes
 from ddt_notebook.diagnosis.text import diagnose_text
-from ddt_notebook.diagnosis.text.matches import CLUES
+from ddt_notebook.messages import clues
 from ddt_notebook.messages import message as entry
 from ddt_notebook.symptoms import loader as taxonomy
 
@@ -136,7 +136,7 @@ def test_advice_fits_the_framework_of_the_text() -> None:
 
 def test_clues_name_causes_and_symptoms_that_exist() -> None:
     codes = {symptom.code for symptom in taxonomy.symptoms()}
-    for clue in CLUES:
+    for clue in clues():
         assert set(clue.votes) <= codes, clue.says
         assert clue.cause is None or clue.cause in causes(), clue.says
 
