@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from ddt_notebook.diagnosis.replicas import Replicas
@@ -68,3 +69,59 @@ def _fits(
             return False
         differs = differs or max(own) - min(own) > near
     return differs or not of_sum
+
+
+def shared_and_own(group: Replicas) -> tuple[set[int], set[int]]:
+    """Return the positions of the gradients that ranks exchanged, and of those they did not.
+
+    A gradient was exchanged if the ranks computed different ones and then had the same. It was not
+    if each rank kept the one that it had computed, before a limit on the norm scaled all of them.
+    Both are empty unless that holds in all sampled steps.
+    """
+    sampled = [
+        at
+        for step, at in group.states.items()
+        if step in group.stepped and all(state.used and state.local for state in at.values())
+    ]
+    known: tuple[set[int], set[int]] | None = None
+    for at in sampled:
+        shared: set[int] = set()
+        own: set[int] = set()
+        pairs = zip(
+            zip(*(state.local for state in at.values()), strict=False),
+            zip(*map(_combined, at.values()), strict=False),
+            strict=False,
+        )
+        for place, (computed, used) in enumerate(pairs):
+            if len({*computed}) == 1:
+                continue
+            if len({*used}) == 1:
+                shared.add(place)
+            elif all(
+                math.isclose(one, other, rel_tol=_TOLERANCE)
+                for one, other in zip(computed, used, strict=True)
+            ):
+                own.add(place)
+        known = (shared, own) if known is None else (known[0] & shared, known[1] & own)
+    return known if known is not None and len(sampled) > 1 else (set(), set())
+
+
+def overwritten(group: Replicas) -> list[int]:
+    """Return the sampled steps in which a backward pass followed the exchange of gradients.
+
+    The ranks then had the same gradients, and added those of their own passes to them.
+    """
+    return [
+        step
+        for step, at in group.states.items()
+        if step in group.stepped
+        and all(state.exchanged for state in at.values())
+        and any(
+            len({*before}) == 1 and before[0] and len({*after}) > 1
+            for before, after in zip(
+                zip(*(state.exchanged for state in at.values()), strict=False),
+                zip(*(state.used for state in at.values()), strict=False),
+                strict=False,
+            )
+        )
+    ]

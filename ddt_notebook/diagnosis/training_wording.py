@@ -250,6 +250,10 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         "them"
     ),
     "some-gradients-not-reduced": _some_not_reduced,
+    "added-after-exchange": lambda f: (
+        "a backward pass adds each rank's own gradients to those that the ranks had exchanged: "
+        f"their copies of {_model(f.values)} drift apart"
+    ),
     "other-tensors-reduced": lambda f: (
         f"no gradient that {f.values['optimizer']} used was equal on all ranks, although tensors "
         "of the same shapes were reduced in every step: the ranks' copies of "
@@ -612,6 +616,14 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "gradients-differed": lambda f: (
         f"at {count(f.values['steps'], 'sampled step')} the gradients of {_names(f.values)} "
         "differed between the ranks"
+    ),
+    "gradients-kept": lambda f: (
+        f"at {count(f.values['steps'], 'sampled step')} each rank used its own gradients of "
+        f"{_names(f.values)}, as its backward pass had computed them"
+    ),
+    "pass-after-exchange": (
+        "at {steps:sampled step} the gradients were equal on all ranks before the last backward "
+        "pass, and differed after it"
     ),
     "gradients-agreed": "{agreed} of {watched} watched gradients agreed",
     "apart-throughout": "apart before the first step and at the end, first in {name}",

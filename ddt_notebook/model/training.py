@@ -32,6 +32,9 @@ class TrainingState:
         Projections of the first watched gradients: after the last backward pass, before and after
         they were clipped, and as the step used them. A projection of a sum is the sum of the
         projections. Empty if not known; for models in DDP only if gradients were accumulated.
+    exchanged
+        The same before the last of several backward passes, if the gradients had been changed since
+        the pass before; for models outside DDP only.
     rates
         Learning rates of its first parameter groups.
     """
@@ -45,6 +48,7 @@ class TrainingState:
     unclipped: tuple[float, ...] = ()
     clipped: tuple[float, ...] = ()
     used: tuple[float, ...] = ()
+    exchanged: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +116,8 @@ class OptimizerTraining:
         changed the parameters; 0 stands for a change after DDP was built or since the last run.
     changed_at
         For each of these changes, the line that made it; None if that was not observed.
+    added_at
+        The line of a backward pass that followed an exchange of the gradients of the same step.
     twin
         A model whose parameters have the same shapes and had gradients, while the parameters of
         this optimizer had none.
@@ -150,6 +156,7 @@ class OptimizerTraining:
     passes: dict[int, int] = field(default_factory=dict)
     changed_before: tuple[int, ...] = ()
     changed_at: tuple[Position | None, ...] = ()
+    added_at: Position | None = None
     twin: str = ""
     schedules: tuple[Schedule, ...] = ()
     scaler_skipped: int = 0

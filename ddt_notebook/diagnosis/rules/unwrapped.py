@@ -9,9 +9,9 @@ from itertools import islice
 
 from ddt_notebook.diagnosis import replicas
 from ddt_notebook.diagnosis.advice import conclude
-from ddt_notebook.diagnosis.communication import communication
+from ddt_notebook.diagnosis.communication import communication, elements
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.diagnosis.gradients import factor
+from ddt_notebook.diagnosis.gradients import factor, overwritten, shared_and_own
 from ddt_notebook.diagnosis.replicas import Replicas
 from ddt_notebook.model import Fact, Finding, Place
 from ddt_notebook.model.collective import shape_label
@@ -185,6 +185,9 @@ def _judge(context: Context, group: Replicas) -> Finding | None:
     reduced = {rank: one.reductions_of(shapes) for rank, one in sent.items()}
     if _in_smaller_groups(context, group):
         return None
+    observed = _own_gradients(context, group)
+    if observed is not None:
+        return observed
     if any(one.is_opaque(shapes) for one in sent.values()):
         return _started_apart(context, group, {})  # one bucket may hold all gradients
     if all(reduced.values()):
@@ -257,6 +260,57 @@ def _compares(context: Context, group: Replicas) -> bool:
     """Whether the cell compares copies: it gathers results and does not average numbers."""
     ops = {call.op for rank in group.ranks for call in context.reports[rank].calls}
     return bool(ops & {"all_gather_object", "gather_object"}) and "all_reduce" not in ops
+
+
+def _own_gradients(context: Context, group: Replicas) -> Finding | None:
+    """Report gradients that each rank keeps for itself, or adds to those that were exchanged."""
+    if any(communication(context.reports[rank]).messages for rank in group.ranks):
+        return None
+    late = overwritten(group)
+    first = group.first
+    if len(late) > 1:
+        return conclude(
+            "D.2.4",
+            "added-after-exchange",
+            cause="gradients-changed-after-averaging",
+            ranks=group.ranks,
+            values={"model": first.model, "optimizer": first.name},
+            places={rank: context.place(one.added_at, "runs") for rank, one in group.ranks.items()},
+            facts=[Fact(kind="pass-after-exchange", values={"steps": len(late)})],
+            confidence="likely",
+        )
+    shared, own = shared_and_own(group)
+    if not shared or not own or group.apart(min(group.states)):
+        return None
+    names = [first.watched[at] for at in sorted(own)]
+    seen = len([step for step in group.stepped if step])
+    return conclude(
+        "D.2.2",
+        "some-gradients-not-reduced",
+        cause="gradients-not-reduced",
+        ranks=group.ranks,
+        values={"model": first.model, "optimizer": first.name, "names": names},
+        places={rank: _reduces_at(context, group, rank) for rank in group.ranks},
+        facts=[
+            Fact(kind="gradients-kept", values={"steps": seen, "names": names}),
+            Fact(
+                kind="gradients-agreed",
+                values={"agreed": len(shared), "watched": len(first.watched)},
+            ),
+        ],
+        confidence="possible" if _own_parts(group, own, shared) else "likely",
+    )
+
+
+def _reduces_at(context: Context, group: Replicas, rank: int) -> Place | None:
+    """Return the line that reduces the largest tensor, which the gradients are; else the step."""
+    sent = [
+        (sum(elements(shape_label(shape)) for shape in call.shapes), call.where)
+        for call in context.reports[rank].calls
+        if call.source == "call log" and call.op in OPERATIONS and OPERATIONS[call.op].reduces
+    ]
+    where = max(sent, key=lambda one: one[0])[1] if sent else None
+    return context.place(where or group.ranks[rank].where, "called" if where else "steps")
 
 
 def _partly_reduced(context: Context, group: Replicas, reduced: dict[str, int]) -> Finding | None:

@@ -81,6 +81,9 @@ class OptimizerLog:
         self._local: list[float] = []
         self._unclipped: list[float] = []
         self._clipped: list[float] = []
+        #: Projections before the last backward pass, if something had changed the gradients.
+        self._exchanged: list[float] = []
+        self._added_at: Position | None = None
         #: Gradients that were reduced during the backward pass.
         self._early: set[int] = set()
         #: Operations of DDP's group at the first step; -1 if not known.
@@ -219,6 +222,14 @@ class OptimizerLog:
         if self.steps == self._sampled_at:
             self._sample(optimizer)
 
+    def before_backward(self) -> None:
+        """Called before each backward pass before a sampled step."""
+        if self._local and self.replica is None:
+            now = self._projections()
+            self._exchanged = now if now != self._local and any(now) else []
+            if self._exchanged:
+                self._added_at = user_line(sys._getframe())
+
     def after_backward(self, backwards: int) -> None:
         """Called after each backward pass before a sampled step, with the number of all passes."""
         replica = self.replica
@@ -290,7 +301,9 @@ class OptimizerLog:
             unclipped=tuple(self._unclipped),
             clipped=tuple(self._clipped),
             used=tuple(self._projections()) if self._local else (),
+            exchanged=tuple(self._exchanged),
         )
+        self._exchanged = []
         self._local, self._unclipped, self._clipped = [], [], []
         self.states.append(state)
         if self.replica is not None:
@@ -405,6 +418,7 @@ class OptimizerLog:
             clipped_scaled=self.clipped_scaled if beside else 0,
             changed_before=tuple(self.changed_before),
             changed_at=tuple(self.changed_at),
+            added_at=self._added_at,
             twin=self.twin,
             stale=self.stale,
             gone=not any(id(p) in owned for p in self.parameters()),

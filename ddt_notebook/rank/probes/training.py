@@ -318,6 +318,8 @@ class TrainingRecord:
                 _exchanged.loss(loss)
             if self._by_hand.watches:
                 self._by_hand.backward(loss, self._optimizers)
+            for log in self.sampling:
+                log.before_backward()
             # the rank would have to wait for a number on a GPU
             if type(loss) is _TENSOR and loss.is_cpu and loss.numel() == 1:
                 value = loss.item()
