@@ -13,7 +13,7 @@ from ddt_notebook.classroom.exercise import Exercise, exercise, exercise_names
 from ddt_notebook.classroom.grade import Grade
 from ddt_notebook.classroom.grader import Grader, Limits
 
-from ..exercises.cases import SEED, Case, cheats, right_repairs, wrong_repairs
+from ..exercises.cases import SEED, Case, caught, cheats, right_repairs, wrong_repairs
 from .processes import gone
 
 LIMITS = Limits(seconds=8.0, timeout=3.0, hang_after=0.3)
@@ -44,6 +44,9 @@ def test_the_solution_passes_and_the_start_does_not(grader: Grader, name: str) -
     assert not started.passed
     assert started.failed
     assert all(said(started).values()), str(started)
+    if "ends" in started.failed:  # else there is nothing to catch
+        quiet = grader.grade(one, caught(one), SEED)
+        assert quiet.failed, str(quiet)
 
 
 @pytest.mark.parametrize("case", WRONG, ids=str)
