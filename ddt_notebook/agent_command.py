@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from .host.errors import SessionError
+from .views import safe
 
 
 def add_agent(commands: Any) -> None:
@@ -50,4 +51,4 @@ def _agent(options: argparse.Namespace) -> int:
 
 
 def _say(text: str) -> None:
-    print(f"ddt-notebook agent: {text}", file=sys.stderr, flush=True)
+    print(f"ddt-notebook agent: {safe.clean(text)}", file=sys.stderr, flush=True)

@@ -30,6 +30,7 @@ from .run_command import add_run
 from .script_command import LinePrinter, add_script
 from .symptoms import UnknownSymptom
 from .symptoms.lessons import copy_notebooks, lesson_file, notebooks
+from .views import safe
 from .views.explain import page
 from .views.report import DisplayedReport, show
 
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
     except KeyboardInterrupt:
         message = "interrupted"
-    print(f"ddt-notebook: {message}", file=sys.stderr)
+    print(f"ddt-notebook: {safe.clean(message)}", file=sys.stderr)
     return 2
 
 

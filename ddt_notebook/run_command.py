@@ -34,7 +34,7 @@ from .jobs.recorded_process import RecordedRank
 from .jobs.watch import JobWatch
 from .model import Snapshot
 from .preflight.shadows import shadow_checks
-from .views import waiting, words
+from .views import safe, waiting, words
 from .views.report import DisplayedReport, show
 from .wire import job_files
 from .wire.rank_inputs import INPUTS
@@ -252,7 +252,7 @@ def _status(returned: int) -> int:
 
 
 def _say(text: str) -> None:
-    print(f"[ddt-notebook] {text}", file=sys.stderr, flush=True)
+    print(f"[ddt-notebook] {safe.clean(text)}", file=sys.stderr, flush=True)
 
 
 def _hidden_modules(command: Any) -> Iterator[str]:

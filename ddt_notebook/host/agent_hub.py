@@ -58,7 +58,7 @@ from ..wire.messages import (
     Started,
     StartStore,
 )
-from .agent_link import Listener, from_frames, send_pending, to_frames
+from .agent_link import Listener, descriptor_of, from_frames, send_pending, to_frames
 from .errors import SessionError
 from .join_key import JoinKey
 from .place import HostProcess, Place, StartedRank, StartedStore
@@ -298,7 +298,7 @@ class AgentHub:
                     if registered.get(descriptor) != events:
                         poller.register(descriptor, events)
                 registered = wanted
-                came = dict(poller.poll(500))
+                came = dict(poller.poll(listener.look_again_ms))
                 self._take_all(came)
                 for descriptor, events in came.items():
                     at = by_descriptor.get(descriptor)
@@ -337,11 +337,7 @@ class AgentHub:
                 for agent in list(self.agents):
                     if agent.descriptor == descriptor and not agent.lost:
                         self._lose(agent, "cannot be reached any more")
-        while True:
-            try:
-                frames = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
-                return
+        for frames in self._listener.received():
             self._receive(frames)
 
     def _receive(self, frames: list[zmq.Frame]) -> None:
@@ -352,7 +348,7 @@ class AgentHub:
         try:
             received = from_frames([frame.bytes for frame in frames[1:]])
             if agent is None:
-                self._join(identity, frames[-1], received.message)
+                self._join(identity, descriptor_of(frames), received.message)
             else:
                 self._take(agent, received)
         except (FormatError, ValueError, TypeError, OverflowError, OSError) as error:
@@ -366,14 +362,13 @@ class AgentHub:
     def _refuse(self, identity: bytes, why: str) -> None:
         self._router.send_multipart([identity, *to_frames(Failed(error=why), 0, None)])
 
-    def _join(self, identity: bytes, frame: zmq.Frame, hello: Message) -> None:
+    def _join(self, identity: bytes, descriptor: int, hello: Message) -> None:
         if not isinstance(hello, AgentHello):
             return
         agents = [agent for agent in self.agents if not agent.lost]
         if self.admitted is None or len(agents) >= self.admitted:
             self._refuse(identity, "the session has all of its hosts")
             return
-        descriptor = int(frame.get(zmq.SRCFD))
         plain = "".join(c if c.isalnum() or c in ".-_" else "_" for c in hello.label or hello.host)
         plain = plain[:_LONGEST_NAME] or "host"
         taken = {agent.name for agent in agents}

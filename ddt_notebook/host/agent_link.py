@@ -6,9 +6,11 @@ import errno
 import hmac
 import os
 import socket
+import struct
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 
 import zmq
 from zmq.utils import z85
@@ -24,6 +26,10 @@ from .join_key import JoinKey
 HEARTBEAT_EVERY_MS, LOST_AFTER_MS = 500, 2000
 _HANDSHAKE_MS = 10_000
 _ADMISSION = "inproc://zeromq.zap.01"
+#: Who has not shown to have the key may send so many bytes; a handshake takes less than 1,000.
+_MOST_BEFORE_KEY = 1 << 14
+#: Where Linux's ``tcp_info`` has the number of bytes that a connection has received.
+_RECEIVED_AT, _RECEIVED = 128, struct.Struct("=Q")
 
 
 class AgentLink:
@@ -177,7 +183,9 @@ class Listener:
         self.router.setsockopt(zmq.ZAP_DOMAIN, b"ddt")
         self.router.setsockopt(zmq.LINGER, 300)
         set_limits(self.router)
-        self.events = self.router.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self.events = self.router.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
+        self._port = 0
+        self._without_key: set[int] = set()  # connections through which no message has come
 
     def bind(self, address: str, port: int) -> int:
         """Listen there; returns the port.
@@ -199,7 +207,8 @@ class Listener:
                 else "give one of its own addresses, which the other hosts can reach",
             ) from error
         endpoint = self.router.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
-        return int(endpoint.rpartition(":")[2])
+        self._port = int(endpoint.rpartition(":")[2])
+        return self._port
 
     def admit(self, *, anybody: bool) -> None:
         """Say whether who connects may do so: who has the key, and if ``anybody`` may now."""
@@ -211,12 +220,59 @@ class Listener:
     def disconnected(self) -> Iterator[int]:
         """The descriptors of the connections that have ended since the last call."""
         while self.events.poll(0):
-            yield recv_monitor_message(self.events)["value"]
+            event = recv_monitor_message(self.events)
+            descriptor = int(event["value"])
+            if event["event"] == zmq.EVENT_ACCEPTED:
+                self._without_key.add(descriptor)
+            else:
+                self._without_key.discard(descriptor)
+                yield descriptor
+
+    def received(self) -> Iterator[list[zmq.Frame]]:
+        """The messages that have come, each with the identity of its sender before it.
+
+        ZeroMQ keeps what a stranger sends as its first message, which may be as long as any other,
+        until the handshake takes too long. So who sends much before it has shown to have the key
+        is disconnected.
+        """
+        while True:
+            try:
+                frames = self.router.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                break
+            if self._without_key:
+                self._without_key.discard(descriptor_of(frames))
+            yield frames
+        for descriptor in tuple(self._without_key):
+            if not self._is_short(descriptor):
+                self._without_key.discard(descriptor)
+
+    @property
+    def look_again_ms(self) -> int:
+        """How long one may wait before the next call of `received`, in milliseconds."""
+        return 50 if self._without_key else 500
+
+    def _is_short(self, descriptor: int) -> bool:
+        """Whether this connection, which is not known to have the key, may stay as it is."""
+        with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
+            if connection.getsockname()[1] != self._port or not hasattr(socket, "TCP_INFO"):
+                return False
+            size = _RECEIVED_AT + _RECEIVED.size
+            info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
+            if len(info) < size or _RECEIVED.unpack_from(info, _RECEIVED_AT)[0] < _MOST_BEFORE_KEY:
+                return True
+            connection.shutdown(socket.SHUT_RDWR)
+        return False
 
     def close(self) -> None:
         """Close all connections."""
         self.router.disable_monitor()
         self.context.destroy(linger=300)
+
+
+def descriptor_of(frames: list[zmq.Frame]) -> int:
+    """The descriptor of the connection through which a message has come."""
+    return int(frames[-1].get(zmq.SRCFD))
 
 
 def to_frames(message: Message, number: int, payload: bytes | None) -> list[bytes]:

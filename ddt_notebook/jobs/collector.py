@@ -22,7 +22,7 @@ from typing import Protocol, get_args
 
 import zmq
 
-from ..host.agent_link import AgentLink, Listener, from_frames, to_frames
+from ..host.agent_link import AgentLink, Listener, descriptor_of, from_frames, to_frames
 from ..host.errors import SessionError
 from ..model import FormatError
 from ..wire import job_files
@@ -176,7 +176,8 @@ class Collector:
         stopped = ""
         try:
             while not self._ends.is_set():
-                came = dict(poller.poll(round(_LOOK_EVERY_S * 1000)))
+                look_again_ms = min(listener.look_again_ms, round(_LOOK_EVERY_S * 1000))
+                came = dict(poller.poll(look_again_ms))
                 if listener.admission in came:
                     listener.admit(anybody=True)
                 if listener.events in came:
@@ -203,22 +204,18 @@ class Collector:
         self._listener.router.send_multipart([identity, *to_frames(message, 0, payload)])
 
     def _receive(self) -> None:
-        while True:
-            try:
-                frames = self._listener.router.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
-                return
+        for frames in self._listener.received():
             identity = frames[0].bytes
             try:
                 received = from_frames([frame.bytes for frame in frames[1:]])
                 if identity in self._hosts:
                     self._take(identity, received.message, received.payload or b"")
                 elif isinstance(received.message, HostHello):
-                    self._join(identity, frames[-1], received.message.host)
-            except (FormatError, ValueError, TypeError, OverflowError) as error:
+                    self._join(identity, descriptor_of(frames), received.message.host)
+            except (FormatError, ValueError, TypeError, OverflowError, OSError) as error:
                 self._refuse(identity, f"what was sent cannot be read: {error}")
 
-    def _join(self, identity: bytes, frame: zmq.Frame, name: str) -> None:
+    def _join(self, identity: bytes, descriptor: int, name: str) -> None:
         if not _NAME.fullmatch(name):
             raise FormatError("the name of this host is none")
         if name == self._name:
@@ -227,7 +224,7 @@ class Collector:
         for other, host in list(self._hosts.items()):
             if host.name == name:  # it has connected again, unless two hosts have this name
                 self._close_files(self._hosts.pop(other))
-        self._hosts[identity] = _Host(int(frame.get(zmq.SRCFD)), name)
+        self._hosts[identity] = _Host(descriptor, name)
         self._send(identity, HostWelcome(host=self._name))
         self._say(f"the records of {name} are collected here")
         if self._asked:

@@ -59,6 +59,7 @@ def serve(listener: socket.socket, folder: str) -> None:
             asyncio.run(_serve_own_user(listener.dup(), folder))
         except Exception:  # noqa: BLE001  (another torch, a full folder: as PyTorch does it)
             traceback.print_exc()
+            _end_connections(listener)
     at = listener.getsockname()  # afterwards, the object has no socket
     store = _store(at, listener.detach(), libuv=True)  # noqa: F841  (serves while it exists)
     while True:
@@ -75,6 +76,15 @@ def _system_tells_users() -> bool:
         client.connect(server.getsockname())
         with server.accept()[0] as accepted:
             return owner(accepted) is not None
+
+
+def _end_connections(listener: socket.socket) -> None:
+    """End those that were taken while it was tried; their clients connect again."""
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError), socket.socket(fileno=os.dup(int(name))) as taken:
+            if taken.getsockname() == listener.getsockname():
+                taken.getpeername()  # the listener itself has none
+                taken.shutdown(socket.SHUT_RDWR)
 
 
 async def _serve_own_user(listener: socket.socket, folder: str) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from ddt_notebook import agent_command, run_command
 from ddt_notebook.cli import main
 from ddt_notebook.host.agent_link import AgentLink
 from ddt_notebook.jobs import collector, job_key
@@ -22,6 +26,8 @@ from ddt_notebook.wire.messages import Failed, Message
 from ddt_notebook.wire.records import CallRecord, Group
 from ddt_notebook.wire.ring import DONE, RingWriter
 
+from ..strangers import CORPUS, unsafe
+from .host.builders import garbage
 from .test_job_folder import end, rank
 
 KEY = job_key.new_key()
@@ -170,6 +176,79 @@ def test_a_folder_that_is_shared_and_a_name_that_two_hosts_have_are_refused(host
     (failed,) = answers(hosts, HostHello(host="a"))
     assert isinstance(failed, Failed)
     assert "are both called a" in failed.error
+
+
+def test_strangers_neither_stop_nor_fill_who_collects(hosts: Hosts) -> None:
+    for data in itertools.islice(garbage(), 400):
+        with socket.create_connection(("127.0.0.1", hosts.collector.port)) as connection:
+            with suppress(ConnectionError):
+                connection.sendall(data)
+    rank(hosts.there, 1, "b", pid=7)
+    hosts.send()
+    wait_until((hosts.here / "b-7.rank").exists)
+    wait_until(lambda: not hosts.collector._listener._without_key)
+
+
+def test_what_was_overheard_cannot_be_sent_again(hosts: Hosts) -> None:
+    there = "127.0.0.1", hosts.collector.port
+    overheard = bytearray()
+    with socket.create_server(("127.0.0.1", 0)) as between:
+
+        def pass_on() -> None:
+            with between.accept()[0] as host, socket.create_connection(there) as collecting:
+
+                def answers() -> None:
+                    while data := collecting.recv(1 << 16):
+                        host.sendall(data)
+
+                back = threading.Thread(target=answers)
+                back.start()
+                while data := host.recv(1 << 16):
+                    overheard.extend(data)
+                    collecting.sendall(data)
+                collecting.shutdown(socket.SHUT_WR)
+                back.join()
+
+        passing = threading.Thread(target=pass_on)
+        passing.start()
+        rank(hosts.there, 1, "b", pid=7)
+        port = between.getsockname()[1]
+        sender = Sender(hosts.there, "127.0.0.1", port, KEY, hosts.said.append)
+        wait_until((hosts.here / "b-7.rank").exists)
+        sender.close()
+        passing.join()
+    for folder in (hosts.here, hosts.there):
+        (folder / "b-7.rank").unlink()
+    assert b"b-7" not in overheard, "it is encrypted"
+    with socket.create_connection(there, _LIMIT_S) as connection, suppress(ConnectionError):
+        connection.sendall(overheard)
+        while connection.recv(1 << 16):
+            pass
+    rank(hosts.there, 2, "b", pid=8)
+    hosts.send()
+    wait_until((hosts.here / "b-8.rank").exists)
+    assert not (hosts.here / "b-7.rank").exists()
+
+
+@pytest.mark.parametrize("host", ["\N{LARGE ORANGE DIAMOND}" * 200, "b"])
+def test_a_name_that_no_file_can_have_ends_only_its_host(hosts: Hosts, host: str) -> None:
+    name = f"{host}-{'7' * (1 if host != 'b' else 300)}.rank"
+    _, failed = answers(hosts, HostHello(host=host), JobFile(name=name))
+    assert isinstance(failed, Failed)
+    rank(hosts.there, 1, "b", pid=7)
+    hosts.send()
+    wait_until((hosts.here / "b-7.rank").exists)
+
+
+@pytest.mark.parametrize("stranger", CORPUS)
+def test_what_another_host_says_stays_text(
+    stranger: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for say in (run_command._say, agent_command._say):
+        say(f"the records of {CORPUS[stranger]} are collected here")
+    monkeypatch.setenv("DDT_JOIN", "x")
+    assert main(["agent", f"{CORPUS[stranger]}:0"]) == 2
+    assert not unsafe(capsys.readouterr().err)
 
 
 def test_who_has_the_address_collects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
+import socket
+import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,3 +69,34 @@ class RankLog:
         """Operation, sequence number and source of each call, by number."""
         calls = sorted(self.calls(), key=lambda call: call.sequence or 0)
         return [(call.op, call.sequence, call.source) for call in calls]
+
+
+#: How a client of CurveZMQ begins.
+GREETING = (b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"CURVE").ljust(64, b"\0")
+LIMIT_S = 30.0
+
+
+def is_ended_though_it_sends_on(port: int) -> bool:
+    """Whether a connection is closed that begins with a message of 16 MB and has no key."""
+    with socket.create_connection(("127.0.0.1", port), LIMIT_S) as connection:
+        try:
+            connection.sendall(GREETING + b"\x06" + struct.pack(">Q", (1 << 24) - 1))
+            for _ in range(63):
+                connection.sendall(bytes(1 << 18))
+            while connection.recv(1 << 10):
+                pass
+        except ConnectionError:
+            pass
+        except TimeoutError:
+            return False
+    return True
+
+
+def garbage() -> Iterator[bytes]:
+    """What programs without a key might send, without an end."""
+    random_ = random.Random(1)
+    while True:
+        yield random_.randbytes(200)
+        yield GREETING + random_.randbytes(400)
+        yield b"GET / HTTP/1.0\r\n\r\n"
+        yield GREETING[: random_.randrange(64)]

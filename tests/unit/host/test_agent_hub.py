@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from ddt_notebook.host import agent_link
 from ddt_notebook.host.agent_hub import AgentHub, HostAgent
 from ddt_notebook.host.agent_link import AgentLink
 from ddt_notebook.host.errors import SessionError
@@ -21,6 +22,8 @@ from ddt_notebook.wire.agent_messages import (
     FileBytes,
 )
 from ddt_notebook.wire.messages import Failed, Message
+
+from .builders import is_ended_though_it_sends_on
 
 HELLO = AgentHello(
     host="node1", pid=1, address="127.0.0.1", interface="lo", directory="/none", wall_s=0.0
@@ -80,6 +83,22 @@ def test_an_agent_that_cannot_be_understood_is_ended(hub: AgentHub, link: AgentL
     assert isinstance(_next(link), EndAgent)
     with pytest.raises(SessionError, match="sent what cannot be read"):
         hub.request(hub.agents[0], AskClock(), _LIMIT_S)
+
+
+def test_a_stranger_who_sends_much_is_disconnected(
+    monkeypatch: pytest.MonkeyPatch, link: AgentLink, hub: AgentHub
+) -> None:
+    link.send(HELLO)
+    assert isinstance(_next(link), AgentWelcome)
+    monkeypatch.setattr(agent_link, "_HANDSHAKE_MS", 600_000)
+    other = AgentHub("127.0.0.1")
+    try:
+        assert is_ended_though_it_sends_on(other.port)
+    finally:
+        other.close()
+    # much of who has the key
+    link.send(FileBytes(key=7, file="out", size=0, pieces=((0, 1 << 20),)), payload=bytes(1 << 20))
+    assert _next(link) == Credit(key=0, connection="commands", size=1 << 20)
 
 
 class _Engine:
