@@ -883,6 +883,10 @@ FACTS: dict[str, Sentence] = {
     "no-wait-between": "there is no wait() for its handle between the two lines",
     "value-read": "{place} reads the value from a tensor",
     "data-divided": "the data is divided among the ranks",
+    "other-numbers-exchanged": (
+        "the ranks exchange other numbers before that line, but not this value, which is another "
+        "one on each rank"
+    ),
     "no-collective-before": ("no collective carries the value from rank to rank before that line"),
 }
 

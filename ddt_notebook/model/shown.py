@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .position import Position
 
@@ -11,7 +11,7 @@ from .position import Position
 class ShownValue:
     """A value of an evaluation that a rank wrote, such as with ``print`` or a logger.
 
-    No call of ``torch.distributed`` carried data between the evaluation's last input and the
+    No call of ``torch.distributed`` was given it between the evaluation's last input and the
     output, so the value is this rank's own.
 
     Attributes
@@ -26,6 +26,10 @@ class ShownValue:
         The line of output, shortened.
     loop
         The line of the loop over a loader that fed the evaluation; None if no loader fed it.
+    form
+        What it is of the values that were read: a key of `OwnResults.results`.
+    beside
+        Whether calls of ``torch.distributed`` carried other data in between.
     """
 
     where: Position
@@ -33,6 +37,27 @@ class ShownValue:
     value: float
     text: str = ""
     loop: Position | None = None
+    form: str = ""
+    beside: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnResults:
+    """What a rank could have shown of the values that one line read in its last evaluation.
+
+    Attributes
+    ----------
+    taken
+        The user's line that read the values.
+    samples
+        How many samples the evaluation had.
+    results
+        Their last one, sum, mean and so on, by name.
+    """
+
+    taken: Position
+    samples: int = 0
+    results: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +139,8 @@ class RankShown:
         Global rank.
     values
         The values, the latest of each line that wrote one.
+    own
+        What it could have shown of the last evaluation, by line that read.
     inputs
         What the first forward passes through DDP without gradients were given.
     evaluated
@@ -133,6 +160,7 @@ class RankShown:
 
     rank: int
     values: tuple[ShownValue, ...] = ()
+    own: tuple[OwnResults, ...] = ()
     inputs: tuple[EvaluatedInput, ...] = ()
     evaluated: int = 0
     wrote: tuple[Position, ...] = ()

@@ -30,6 +30,10 @@ _GLOBAL = re.compile(
     r"|all (the )?(ranks|workers|processes|gpus|devices))(?![a-z])",
     re.IGNORECASE,
 )
+_DECIMAL = re.compile(r"-?\d+\.\d+")
+#: Means of all ranks that are nearer to a rank's own value may have been written in its place. The
+#: share of the value; chosen, not measured.
+_APART = 0.005
 
 
 def shown_values(context: Context) -> Iterator[Finding]:
@@ -56,6 +60,8 @@ def shown_values(context: Context) -> Iterator[Finding]:
             continue
         if any(_LOCAL.search(value.text) for value in values.values()):
             continue
+        if not all(_is_the_ranks_own(by_rank, rank, value) for rank, value in values.items()):
+            continue
         if all(_is_of_a_share(context, by_rank, value) for value in values.values()):
             yield _shown_finding(context, values)
             return
@@ -76,6 +82,36 @@ def _by_branches(
         if same_function and other.taken == first.taken and not set(line) & set(values):
             showing |= set(line)
     return len(showing) == ranks
+
+
+def _is_the_ranks_own(by_rank: Mapping[int, RankShown], rank: int, value: ShownValue) -> bool:
+    """Whether a value is certainly one rank's, though the ranks exchanged other numbers before.
+
+    What the ranks read in the same line has other values on other ranks, and another mean, which
+    is not written beside it.
+    """
+    if not value.beside:
+        return True
+    found = {
+        other: (own.results[value.form], own.samples)
+        for other, one in by_rank.items()
+        for own in one.own
+        if own.taken == value.taken and value.form in own.results
+    }
+    if len(found) < len(by_rank) or len({result for result, _ in found.values()}) == 1:
+        return False
+    results = [result for result, _ in found.values()]
+    samples = sum(count for _, count in found.values())
+    means = [sum(results), sum(results) / len(results)]
+    means += [sum(x * count for x, count in found.values()) / samples] if samples else []
+    written = [float(number) for number in _DECIMAL.findall(value.text)]
+    beside = [one for one in written if abs(one - value.value) > _APART * abs(value.value)]
+    return not any(
+        abs(scale * mean - one) <= _APART * abs(one)
+        for mean in means
+        for one in (*beside, value.value)
+        for scale in (1, 100)
+    )
 
 
 def _is_of_a_share(context: Context, by_rank: Mapping[int, RankShown], value: ShownValue) -> bool:
@@ -133,7 +169,7 @@ def _shown_finding(context: Context, values: Mapping[int, ShownValue]) -> Findin
         facts=[
             Fact(kind="value-read", place=context.place(first.taken, "reads")),
             Fact(kind="data-divided"),
-            Fact(kind="no-collective-before"),
+            Fact(kind="other-numbers-exchanged" if first.beside else "no-collective-before"),
         ],
         confidence="likely",
         op="all_reduce",

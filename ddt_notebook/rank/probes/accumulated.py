@@ -15,6 +15,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.optim import Optimizer
 
 from ...model import Position
@@ -30,6 +31,8 @@ _MAX_ELEMENTS = 16
 _MAX_GIVEN = 256
 #: Objects without numbers of an evaluation, which may be large.
 _CLOSED = (torch.nn.Module, Optimizer, torch.utils.data.DataLoader, torch.utils.data.Dataset)
+#: Arguments of a call that are no data.
+_SETTINGS = (type(None), bool, str, dist.ProcessGroup, dist.ReduceOp, dist.ReduceOp.RedOpType)
 _read = torch.Tensor.tolist
 
 
@@ -56,6 +59,8 @@ class PassSums:
     sizes: list[int] = field(default_factory=list)
     #: Numbers that were given to other ranks since the last batch.
     given: list[float] = field(default_factory=list)
+    #: Whether more was given, such as a large tensor or an object.
+    gave_more: bool = False
     #: Numbers that were written after that, by line of code and position in the line of output.
     written: dict[tuple[Position, int], ShownNumber] = field(default_factory=dict)
 
@@ -124,6 +129,7 @@ class AccumulatedRecord:
     def uses(self, sums: PassSums, samples: int, frame: FrameType) -> None:
         """Note a batch that was used without a training step."""
         sums.given.clear()
+        sums.gave_more = False
         sums.written.clear()
         sums.used(next(user_frames(frame), None), samples)
         self.latest = sums
@@ -134,9 +140,12 @@ class AccumulatedRecord:
             return
         given = self.latest.given
         for value in values:
+            count = len(given)
             for number in elements(value):
                 if len(given) < _MAX_GIVEN:
                     given.append(number)
+            if len(given) in (count, _MAX_GIVEN) and not isinstance(value, _SETTINGS):
+                self.latest.gave_more = True
 
 
 def numbers(frame: FrameType | None) -> Iterator[tuple[str, float, float | None]]:

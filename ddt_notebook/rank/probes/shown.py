@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from ...model import Position
-from ...model.shown import RankShown, ShownNumber, ShownValue
+from ...model.shown import OwnResults, RankShown, ShownNumber, ShownValue
 from ...model.user_code import is_user_code
 from ..after_import import AfterImport
 from ..user_signals import let_through
@@ -75,21 +75,27 @@ class Reads:
         self.weighted += value * samples
         self.weights += samples
 
-    def results(self) -> Iterator[float]:
-        """What programs compute from such values."""
-        yield self.last
-        sums = {self.last, self.total}
+    def results(self) -> Iterator[tuple[str, float]]:
+        """What programs compute from such values, by name."""
+        yield "last", self.last
+        sums = {"last": self.last, "total": self.total}
         if self.count > 1:
-            yield self.total
-            yield self.total / self.count
+            yield "total", self.total
+            yield "mean", self.total / self.count
         if self.weights:
-            yield self.weighted / self.weights
+            yield "weighted", self.weighted / self.weights
         if self.feed is not None:
             about = self.feed.log.about
-            counts = {self.feed.samples, self.feed.batches, about.dataset_size}
-            for count in counts | {about.universe, about.expected_batches}:
+            counts = {
+                "samples": self.feed.samples,
+                "batches": self.feed.batches,
+                "data set": about.dataset_size,
+                "universe": about.universe,
+                "expected": about.expected_batches,
+            }
+            for name, count in counts.items():
                 if count:
-                    yield from (one / count for one in sums)
+                    yield from ((f"{of}/{name}", one / count) for of, one in sums.items())
 
 
 @dataclass
@@ -209,12 +215,16 @@ class ShownRecord:
         elif where not in self.wrote:
             self.full = True
         unexchanged = exchanges == evaluations.RECORD.exchanges_at_input
-        own = {key: reads for key, reads in current.items() if unexchanged and not reads.exchanged}
+        own = [
+            reads
+            for reads in current.values()
+            if not reads.exchanged and (unexchanged or _was_not_given(reads))
+        ]
         for number in numbers:
             value = float(number[0])
-            found = _source(own.values(), value, _tolerance(number, value))
+            found = _source(own, value, _tolerance(number, value))
             if found is not None:
-                self._show(found, value, whole or line, number[0])
+                self._show(*found, value, whole or line, number[0], beside=not unexchanged)
 
     def _exchanged_numbers(self, line: str, whole: str) -> None:
         """Note the numbers of a line of output that may be computed from those of all ranks."""
@@ -234,7 +244,9 @@ class ShownRecord:
             if sums is not None and len(sums.written) < _MAX_SHOWN:
                 sums.written[where, at] = ShownNumber(where=where, number=number[0], text=text)
 
-    def _show(self, reads: Reads, value: float, line: str, number: str) -> None:
+    def _show(
+        self, reads: Reads, form: str, value: float, line: str, number: str, *, beside: bool
+    ) -> None:
         where = _line_of_text(sys._getframe(), number)
         if where is None:
             return
@@ -249,6 +261,8 @@ class ShownRecord:
             value=value,
             text=line.strip()[:_MAX_TEXT],
             loop=feed.where if feed is not None else None,
+            form=form,
+            beside=beside,
         )
         self.shown[key] = reads, shown
         evaluations.RECORD.on_exchange = self.exchanged
@@ -273,6 +287,15 @@ class ShownRecord:
             given=tuple(sums.given) if sums is not None else (),
             numbers=tuple(sums.written.values()) if sums is not None else (),
             values=tuple(one for reads, one in self.shown.values() if not _trained(reads.feed)),
+            own=tuple(
+                OwnResults(
+                    taken=reads.where,
+                    samples=reads.feed.samples if reads.feed is not None else 0,
+                    results=dict(reads.results()),
+                )
+                for key, reads in self.reads.items()
+                if key not in self.beside_training
+            ),
             inputs=tuple(evaluations.RECORD.inputs),
             evaluated=evaluations.RECORD.evaluated,
             wrote=tuple(self.wrote),
@@ -458,25 +481,38 @@ def _tolerance(number: re.Match[str], value: float) -> float:
     return max(0.51 * 10.0**-digits, abs(value) * _RELATIVE)
 
 
-def _source(reads: Any, value: float, tolerance: float) -> Reads | None:
-    """The reads from which a number that was written was computed."""
+def _source(reads: list[Reads], value: float, tolerance: float) -> tuple[Reads, str] | None:
+    """The reads from which a number that was written was computed, and how."""
     if abs(value) in _COMMON:
         return None
     for one in reads:
-        for result in one.results():
+        for name, result in one.results():
             for scaled in (result, 100 * result):
                 if abs(scaled - value) <= tolerance:
-                    return one  # type: ignore[no-any-return]
+                    return one, name
             if result < 50 and abs(math.exp(result) - value) <= tolerance:  # a perplexity
-                return one  # type: ignore[no-any-return]
-    several = list(reads)
-    for one in several:
-        for other in several:
+                return one, name
+    for one in reads:
+        for other in reads:
             if other is not one and other.total and other.last:
                 shares = (one.total / other.total, one.last / other.last)
                 if any(abs(s * k - value) <= tolerance for s in shares for k in (1, 100)):
-                    return one  # type: ignore[no-any-return]
+                    return one, ""
     return None
+
+
+def _was_not_given(reads: Reads) -> bool:
+    """Whether other ranks were given only numbers since the last batch, and none of these."""
+    sums = accumulated.RECORD.latest
+    if sums is None or sums.gave_more or sums.backwards != reads.backwards:
+        return False
+    results = [reads.total, reads.weighted, *(value for _, value in reads.results())]
+    return not any(
+        math.isclose(given, scale * one, rel_tol=_RELATIVE * 10)
+        for given in sums.given
+        for one in results
+        for scale in (1, 100, -1, 0.01)
+    )
 
 
 def _line_of_text(frame: FrameType | None, number: str) -> Position | None:
