@@ -197,10 +197,15 @@ def _exchanged_too(context: Context, counts: Mapping[int, int]) -> bool:
 
 
 def _own_samples(context: Context) -> Callable[[int, int], bool]:
-    """A function that returns whether a number is that of the samples in a rank's own pass."""
+    """A function that returns whether a number is that of the samples in a rank's own pass.
+
+    Passes of earlier cells do not count, since their loaders may still exist.
+    """
     found: dict[int, set[int]] = defaultdict(set)
     loaders: dict[str, dict[int, LoaderPartition]] = defaultdict(dict)
+    runs: dict[int, int] = {}
     for partition in context.snapshot.partition:
+        runs[partition.rank] = partition.run
         for loader in partition.loaders:
             loaders[loader.name][partition.rank] = loader
     for ranks in loaders.values():
@@ -213,7 +218,7 @@ def _own_samples(context: Context) -> Callable[[int, int], bool]:
             found[rank] |= {
                 epoch.samples
                 for epoch in loader.epochs
-                if epoch.complete and epoch.samples != epoch.batches
+                if epoch.complete and epoch.samples != epoch.batches and epoch.run == runs[rank]
             }
     return lambda rank, count: count in found[rank]
 
