@@ -128,9 +128,11 @@ def held_by_ranks(view: View, run: RunLike, names: Sequence[str] = ()) -> tuple[
             raise ValueError(view.missing(snapshot))  # an empty view would say that all is well
         return snapshot, False
     if isinstance(run, RunResult):
-        if view.is_in(run.snapshot):
+        if view.is_whole_in(run.snapshot):
             return run.snapshot, False
         session = session_of(run)
+        if session is None and view.is_in(run.snapshot):
+            return run.snapshot, False
         if session is None:
             raise NotRecorded(view.name)
         return _ask(view, session, names), True
@@ -139,7 +141,7 @@ def held_by_ranks(view: View, run: RunLike, names: Sequence[str] = ()) -> tuple[
 
 def _ask(view: View, session: Session, names: Sequence[str]) -> Snapshot:
     """The last run, with the current variables of the ranks."""
-    seen = session.observe(view.needs, names or None)
+    seen = session.observe([view.needs, *view.probes], names or None)
     if session.last_run is not None:
         before = session.last_run.snapshot
         now = add_observations(before, seen, session.pool.clocks)

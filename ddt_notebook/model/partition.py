@@ -215,6 +215,8 @@ class ModelShard:
         How the parameters are placed, most common first: ``("Shard(0)", "Replicate()")``.
     mesh
         ``"dp=2, tp=2"``.
+    coordinate
+        The rank's place along each axis of the mesh; empty if parameters have several meshes.
     slots
         Which percentage of each of `SHARD_SLOTS` equal parts of the whole this rank holds; empty
         if it is not known where its part lies.
@@ -227,6 +229,7 @@ class ModelShard:
     local_bytes: int
     placements: tuple[str, ...] = ()
     mesh: str = ""
+    coordinate: tuple[int, ...] = ()
     slots: tuple[int, ...] = ()
 
 

@@ -16,7 +16,7 @@ from .collective import Call
 from .exchanged import RankExchanged
 from .memory import RankMemory
 from .parity import RankParity
-from .partition import RankPartition
+from .partition import ModelShard, RankPartition
 from .performance import RankPerformance
 from .placement import RankPlacement
 from .position import Position
@@ -227,6 +227,11 @@ class Snapshot:
     def hosts(self) -> dict[int, str]:
         """The host of each rank; empty if they ran on one, or if that is not known."""
         return {report.rank: report.host for report in self.ranks if report.host}
+
+    @property
+    def shards(self) -> dict[int, tuple[ModelShard, ...]]:
+        """The shards of models on each rank that holds one."""
+        return {one.rank: one.shards for one in self.partition if one.shards}
 
     def rank(self, number: int) -> RankReport:
         """The report of one rank."""

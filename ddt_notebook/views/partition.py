@@ -1,25 +1,17 @@
-"""Who got which data, and who holds which part of a sharded model."""
+"""Who got which data."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 from ..formatting import ranks_label
 from ..model import Snapshot
-from ..model.partition import (
-    SHARD_SLOTS,
-    Coverage,
-    Division,
-    LoaderPartition,
-    ModelShard,
-    coverage,
-    division,
-)
+from ..model.partition import Coverage, Division, LoaderPartition, coverage, division
 from . import html, safe, sparklines, terminal, words
 from .flags import Flag, ordered
 from .html import Markup
@@ -28,14 +20,14 @@ from .source_positions import group
 
 #: Up to this many ranks each one has a row; beyond, those with equal counts share one.
 ROWS = 8
-#: Loaders and sharded models that are shown.
+#: Loaders that are shown.
 OBJECTS = 12
 #: First indices that are shown of each rank.
 FIRST = 6
 
 _LOADER_HEAD = ("rank", "epochs", "batches", "samples", "of data", "first indices")
 #: Slots of a strip that shows where in the data set a rank read, and the signs of their shares.
-_SLOTS, _SHARES = SHARD_SLOTS, "░▒▓█"
+_SLOTS, _SHARES = sparklines.SLOTS, "░▒▓█"
 _LEGEND = "1 read by one rank · + by several ranks · 0 some by none"
 #: Epochs whose order is shown.
 _EPOCHS = 4
@@ -44,22 +36,19 @@ _MARKS = {"0": html.COLOURS["error"], "+": html.COLOURS["warning"]}
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """The subject, the titles of the columns, the rows, and the pictures."""
+    """The subject, the rows, and the pictures."""
 
     subject: str
-    columns: tuple[str, ...]
     rows: list[tuple[str, ...]]
-    strips: list[tuple[str, str]] = field(default_factory=list)
-    legend: str = _LEGEND
+    strips: list[tuple[str, str]]
     order: tuple[str, list[tuple[str, str]]] | None = None
 
 
-_SHARD_HEAD = ("rank", "parameters", "of all", "bytes", "spread")
 _SAMPLER = "give the loader a DistributedSampler"
 
 
 class PartitionView(RunView):
-    """Samples, batches and shards of each rank, compared.
+    """Samples and batches of each rank, compared.
 
     Parameters
     ----------
@@ -71,7 +60,7 @@ class PartitionView(RunView):
         Whether the ranks were asked at their prompt, and not at the end of the cell.
     """
 
-    __slots__ = ("_loaders", "_runs", "_shards")
+    __slots__ = ("_loaders", "_runs", "_sharded")
 
     name = "partition"
     columns = (
@@ -84,14 +73,13 @@ class PartitionView(RunView):
     ) -> None:
         super().__init__(snapshot, asked_now=asked_now)
         self._loaders: dict[str, dict[int, LoaderPartition]] = {}
-        self._shards: dict[str, dict[int, ModelShard]] = {}
         for partition in snapshot.partition:
             for loader in chosen(partition.loaders, names):
                 self._loaders.setdefault(loader.name, {})[partition.rank] = loader
-            for shard in chosen(partition.shards, names):
-                self._shards.setdefault(shard.name, {})[partition.rank] = shard
         if not asked_now and not names:
             self._loaders = _used_in_run(self._loaders, snapshot)
+        held = (shard.name for one in snapshot.partition for shard in chosen(one.shards, names))
+        self._sharded = list(dict.fromkeys(held))
         self._runs = snapshot.running is not None
         trains = _trained_ranks(snapshot)
         self.flags = _find_flags(self._loaders, trains=trains, runs=self._runs)
@@ -101,18 +89,19 @@ class PartitionView(RunView):
         for table in self._tables():
             lines += terminal.wrap("", table.subject)
             if table.rows:
-                right = (1, 2, 3, 4) if table.columns is _LOADER_HEAD else (1, 2, 3)
-                lines += terminal.columns(table.rows, table.columns, right, indent=4)
+                lines += terminal.columns(table.rows, _LOADER_HEAD, (1, 2, 3, 4), indent=4)
             width = max((len(who) for who, _ in table.strips), default=0)
             lines += [f"    {who:<{width}}  │{strip}│" for who, strip in table.strips]
-            lines += [f"    {table.legend}"] if table.strips else []
+            lines += [f"    {_LEGEND}"] if table.strips else []
             if table.order is not None:
                 subject, strips = table.order
                 width = max(len(epochs) for epochs, _ in strips)
                 lines += terminal.wrap("", subject)
                 lines += [f"    {epochs:<{width}}  │{strip}│" for epochs, strip in strips]
         if self._left_out:
-            lines.append(f"  and {words.count(self._left_out, 'more object')}")
+            lines.append(f"  and {words.count(self._left_out, 'more loader')}")
+        if self._sharded:
+            lines += terminal.wrap("", _pointer(self._sharded))
         return lines
 
     def _html(self) -> list[Markup]:
@@ -120,16 +109,18 @@ class PartitionView(RunView):
         for table in self._tables():
             parts.append(html.heading(table.subject))
             if table.rows:
-                parts.append(html.table(table.rows, table.columns))
+                parts.append(html.table(table.rows, _LOADER_HEAD))
             if table.strips:
                 parts.append(html.table([(who, _strip(strip)) for who, strip in table.strips]))
-                parts.append(html.line(table.legend))
+                parts.append(html.line(_LEGEND))
             if table.order is not None:
                 subject, strips = table.order
                 rows = [(epochs, sparklines.fixed_width(strip)) for epochs, strip in strips]
                 parts += [html.line(subject), html.table(rows)]
         if self._left_out:
-            parts.append(html.line(f"and {words.count(self._left_out, 'more object')}"))
+            parts.append(html.line(f"and {words.count(self._left_out, 'more loader')}"))
+        if self._sharded:
+            parts.append(html.line(_pointer(self._sharded)))
         return parts
 
     def to_frame(self) -> Any:
@@ -176,22 +167,22 @@ class PartitionView(RunView):
 
     @property
     def _left_out(self) -> int:
-        return max(0, len(self._loaders) + len(self._shards) - OBJECTS)
+        return max(0, len(self._loaders) - OBJECTS)
 
     def _ranks(self) -> int:
         return len(self.snapshot.partition)
 
     def unseen(self) -> str:
         """Data that a cell takes without a DataLoader are not watched."""
-        if self._loaders or self._shards:
+        if self._loaders or self._sharded:
             return ""
         return "no DataLoader was used, so this view does not know who read what"
 
     def _healthy(self) -> str:
-        if not self._loaders and not self._shards:
+        if not self._loaders:
             if any(partition.loaders for partition in self.snapshot.partition):
                 return "no DataLoader was used in this run"
-            return "no rank holds a DataLoader or a sharded model in its variables"
+            return "no rank holds a DataLoader in its variables"
         used = [d for d in self.divisions().values() if d.ranks]
         parts = []
         if used:
@@ -199,8 +190,6 @@ class PartitionView(RunView):
             parts.append(f"{words.count(len(used), 'loader')} {without}")
         elif self._loaders:
             parts.append(f"{words.count(len(self._loaders), 'loader')}, not iterated yet")
-        if self._shards:
-            parts.append(words.count(len(self._shards), "sharded object"))
         return ", ".join(parts)
 
     def _about(self, name: str, by_rank: dict[int, LoaderPartition]) -> str:
@@ -211,18 +200,10 @@ class PartitionView(RunView):
 
     def _tables(self) -> list[_Table]:
         found = [
-            _Table(self._about(name, x), _LOADER_HEAD, _loader_rows(x), _strips(x), order=_order(x))
-            for name, x in self._loaders.items()
-        ]
-        found += [
             _Table(
-                _about_shards(name, by_rank),
-                _SHARD_HEAD,
-                _shard_rows(by_rank),
-                _shard_strips(by_rank),
-                _about_parts(by_rank),
+                self._about(name, by_rank), _loader_rows(by_rank), _strips(by_rank), _order(by_rank)
             )
-            for name, by_rank in self._shards.items()
+            for name, by_rank in self._loaders.items()
         ]
         return found[:OBJECTS]
 
@@ -244,6 +225,11 @@ def _ranks_of_run(by_rank: dict[int, LoaderPartition], snapshot: Snapshot) -> se
     """The ranks that iterated over a loader in the run."""
     runs = {partition.rank: partition.run for partition in snapshot.partition}
     return {r for r, x in by_rank.items() if x.last is not None and x.last.run == runs[r]}
+
+
+def _pointer(sharded: Sequence[str]) -> str:
+    """Where the shards of models are shown."""
+    return f"the shards of {safe.listing(sharded)} are in the view placement"
 
 
 def _about_loader(name: str, by_rank: dict[int, LoaderPartition], *, runs: bool) -> str:
@@ -354,60 +340,6 @@ def _strip(signs: str) -> Markup:
         style = f"background-color:{colour};color:#000000" if colour else ""
         cells.append(html.tag("span", "".join(run), style=style))
     return sparklines.fixed_width(*cells)
-
-
-def _about_shards(name: str, by_rank: dict[int, ModelShard]) -> str:
-    first = next(iter(by_rank.values()))
-    mesh = [f"mesh {safe.middle(first.mesh, 40)}"] if first.mesh else []
-    parts = [safe.middle(name, 60), first.wrapper, *mesh]
-    return " · ".join([*parts, words.count(first.parameters, "parameter")])
-
-
-def _shard_rows(by_rank: dict[int, ModelShard]) -> list[tuple[str, ...]]:
-    def row(shard: ModelShard) -> tuple[str, ...]:
-        share = shard.local_parameters / shard.parameters if shard.parameters else 0.0
-        spread = safe.listing(shard.placements, 3)
-        size = words.size(shard.local_bytes)
-        return (f"{shard.local_parameters:,}", f"{share:.1%}", size, spread)
-
-    alike = group(by_rank, lambda rank: row(by_rank[rank]))
-    rows = [(words.ranks_cell(ranks), *cells) for cells, ranks in alike[: 2 * ROWS]]
-    if len(alike) > 2 * ROWS:
-        rows.append((f"and {len(alike) - 2 * ROWS} more rows", *[""] * 4))
-    return rows
-
-
-def _shard_strips(by_rank: dict[int, ModelShard]) -> list[tuple[str, str]]:
-    """The part of the whole model that each rank holds, as signs, where it lies.
-
-    Neighbours share a row if there are many; then it is what they hold together.
-    """
-    if not all(len(shard.slots) == _SLOTS for shard in by_rank.values()):
-        return []
-    alike = group(by_rank, lambda rank: by_rank[rank].slots)
-    each = -(-len(alike) // ROWS)
-    strips = []
-    for low in range(0, len(alike), each):
-        rows = alike[low : low + each]
-        signs = "".join(_held(min(100, sum(shares))) for shares in zip(*dict(rows), strict=True))
-        ranks = sorted(rank for _, same in rows for rank in same)
-        strips.append((safe.middle(ranks_label(ranks), 17), signs))
-    return strips
-
-
-def _held(percent: int) -> str:
-    """One slot; one that was rounded counts as whole."""
-    return "█" if percent >= 99 else "▒" if percent > 0 else "░"
-
-
-def _about_parts(by_rank: dict[int, ModelShard]) -> str:
-    """The legend of the parts, and how often all of them together hold the model."""
-    whole = next(iter(by_rank.values())).parameters
-    held = sum(shard.local_parameters for shard in by_rank.values()) / whole if whole else 0.0
-    times = "once" if held == 1 else f"{held:.3g} times"
-    legend = "█ held · ▒ partly · from the first parameter to the last; "
-    shown = any(shard.slots for shard in by_rank.values())
-    return f"{legend if shown else ''}together they hold it {times}"
 
 
 def _trained_ranks(snapshot: Snapshot) -> frozenset[int]:

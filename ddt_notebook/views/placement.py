@@ -14,7 +14,7 @@ from ..formatting import rank_list
 from ..model import Snapshot
 from ..model.collective import shape_label
 from ..model.placement import PlacedObject, RankPlacement, TensorPlacement
-from . import html, safe, sparklines, terminal, words
+from . import html, safe, shards, sparklines, terminal, words
 from .flags import Flag, ordered
 from .html import Markup
 from .run_view import RunView, chosen
@@ -24,6 +24,8 @@ from .source_positions import group
 ROWS = 12
 #: Objects that are shown, and tensors in the list of all of them.
 OBJECTS = 20
+#: Objects whose shards are drawn.
+SHARDED = 8
 TENSORS = 200
 #: With more devices than this, the grid of ranks and devices has their numbers and no sizes.
 _NAMED_DEVICES = 6
@@ -52,14 +54,14 @@ class PlacementView(RunView):
     Parameters
     ----------
     snapshot
-        With its ``placement``.
+        With its ``placement``; its ``partition`` has the shards of models.
     names
         Variables to show; default: all.
     asked_now
         Whether the ranks were asked at their prompt, and not at the end of the cell.
     """
 
-    __slots__ = ("_objects", "_placements")
+    __slots__ = ("_objects", "_placements", "_shards")
 
     name = "placement"
     columns = ("rank", "object", "kind", "wrapper", *TensorPlacement.__dataclass_fields__)
@@ -73,6 +75,8 @@ class PlacementView(RunView):
             for placement in snapshot.placement
         ]
         self._objects = _merge(self._placements)
+        held = {rank: chosen(own, names) for rank, own in snapshot.shards.items()}
+        self._shards = shards.by_object(held)
         parts = functools.cache(functools.partial(hold_parts, snapshot.ranks))
         trained = {one.rank for one in snapshot.training if one.backwards}
         trained -= {report.rank for report in snapshot.ranks if report.error is not None}
@@ -89,6 +93,10 @@ class PlacementView(RunView):
                 lines += terminal.columns(rows, _HEAD, (4,), indent=4)[1:]
         if len(shown) > OBJECTS:
             lines.append(f"  and {words.count(len(shown) - OBJECTS, 'more object')}")
+        for name, by_rank in [*self._shards.items()][:SHARDED]:
+            lines += shards.to_text(name, by_rank)
+        if len(self._shards) > SHARDED:
+            lines.append(f"  and {words.count(len(self._shards) - SHARDED, 'more sharded object')}")
         return lines
 
     def _html(self) -> list[Markup]:
@@ -103,6 +111,11 @@ class PlacementView(RunView):
                 parts.append(html.table(rows, _HEAD))
         if len(shown) > OBJECTS:
             parts.append(html.line(f"and {words.count(len(shown) - OBJECTS, 'more object')}"))
+        for name, by_rank in [*self._shards.items()][:SHARDED]:
+            parts += shards.to_html(name, by_rank)
+        if len(self._shards) > SHARDED:
+            more = words.count(len(self._shards) - SHARDED, "more sharded object")
+            parts.append(html.line(f"and {more}"))
         if shown:
             parts.append(_every_tensor(shown))
         return parts
@@ -136,7 +149,7 @@ class PlacementView(RunView):
         ]
 
     def _ranks(self) -> int:
-        return len(self.snapshot.placement)
+        return len(self.snapshot.placement or self.snapshot.partition)
 
     def _title(self) -> str:
         title = super()._title()
@@ -145,6 +158,9 @@ class PlacementView(RunView):
 
     def _healthy(self) -> str:
         objects = self._objects
+        if not self.snapshot.placement and self._shards:
+            what = words.count(len(self._shards), "sharded object")
+            return f"{what}; devices are recorded in a run with %%ddt_debug"
         if not objects:
             return "no rank holds a module, an optimizer or a tensor in its variables"
         devices = safe.listing(sorted({d for item in objects for d in item.devices}))

@@ -35,9 +35,14 @@ class View:
         ``asked_now``.
     needs
         Field of `Snapshot` that is empty if the view has nothing to show.
+    or_needs
+        Property of `Snapshot` that the view shows as well, and alone if a run recorded only that.
     asks_ranks
         Whether the view shows what the ranks hold, so that a session's ranks are asked for it with
-        the probe named like `needs`. The other views show what happened in the last run.
+        the probe named like `needs`, and for `probes`. The other views show what happened in the
+        last run.
+    probes
+        Further probes.
     recorded_when
         Which runs record it without ``trace=True``; empty if no run does.
     below_diagnosis
@@ -50,7 +55,9 @@ class View:
     shows: str
     view_class: str
     needs: str = "ranks"
+    or_needs: str = ""
     asks_ranks: bool = False
+    probes: tuple[str, ...] = ()
     recorded_when: str = ""
     below_diagnosis: bool = True
 
@@ -83,6 +90,12 @@ class View:
 
     def is_in(self, snapshot: Snapshot) -> bool:
         """Whether a snapshot holds something to show."""
+        return self.is_whole_in(snapshot) or bool(
+            self.or_needs and getattr(snapshot, self.or_needs)
+        )
+
+    def is_whole_in(self, snapshot: Snapshot) -> bool:
+        """Whether a snapshot holds what `needs` names."""
         return bool(getattr(snapshot, self.needs))
 
     def missing(self, snapshot: Snapshot) -> str:
@@ -119,10 +132,13 @@ VIEWS: dict[str, View] = {
         View(
             name="placement",
             label="Placement",
-            shows="the device of each parameter, buffer, optimizer state and tensor, rank by rank",
+            shows="the device of each parameter, buffer, optimizer state and tensor, and the parts "
+            "of sharded models, rank by rank",
             view_class="placement:PlacementView",
             needs="placement",
+            or_needs="shards",
             asks_ranks=True,
+            probes=("partition",),
         ),
         View(
             name="memory",
@@ -135,7 +151,7 @@ VIEWS: dict[str, View] = {
         View(
             name="partition",
             label="Partition",
-            shows="which rank got which samples (overlap, gaps, padding), and the shards of models",
+            shows="which rank got which samples: overlap, gaps, padding",
             view_class="partition:PartitionView",
             needs="partition",
             asks_ranks=True,

@@ -39,8 +39,8 @@ class _Piece:
         which they are.
     count, item_bytes
         How many they are, and the bytes of each.
-    spread, mesh
-        How it is placed.
+    spread, mesh, coordinate
+        How it is placed, on which mesh, and where this rank is on it.
     """
 
     size: int
@@ -49,6 +49,7 @@ class _Piece:
     item_bytes: int
     spread: str = ""
     mesh: str = ""
+    coordinate: tuple[int, ...] = ()
 
 
 def observe(
@@ -78,6 +79,7 @@ def observe(
 def _shard(name: str, wrapper: str, pieces: Iterable[_Piece]) -> ModelShard:
     pieces = list(pieces)
     spread = Counter(piece.spread for piece in pieces if piece.spread)
+    places = dict.fromkeys((piece.mesh, piece.coordinate) for piece in pieces if piece.mesh)
     return ModelShard(
         name=name,
         wrapper=wrapper,
@@ -85,7 +87,8 @@ def _shard(name: str, wrapper: str, pieces: Iterable[_Piece]) -> ModelShard:
         local_parameters=sum(piece.count for piece in pieces),
         local_bytes=sum(piece.count * piece.item_bytes for piece in pieces),
         placements=tuple(text for text, _ in spread.most_common()),
-        mesh="; ".join(dict.fromkeys(piece.mesh for piece in pieces if piece.mesh)),
+        mesh="; ".join(dict.fromkeys(mesh for mesh, _ in places)),
+        coordinate=next(iter(places))[1] if len(places) == 1 else (),
         slots=_slots(pieces),
     )
 
@@ -114,7 +117,12 @@ def _piece(parameter: nn.Parameter) -> _Piece:
         return _Piece(size, (0, size), size, parameter.element_size())
     spread = ", ".join(map(placement_name, parameter.placements))  # type: ignore[attr-defined]
     held = _block(parameter)
-    return _Piece(size, held, part.numel(), part.element_size(), spread, mesh_label(parameter))
+    mesh = parameter.device_mesh  # type: ignore[attr-defined]
+    coordinate = tuple(mesh.get_coordinate() or ())
+    return _Piece(
+        *(size, held, part.numel(), part.element_size(), spread),
+        *(mesh_label(parameter), coordinate),
+    )
 
 
 def _block(tensor: Any) -> Range | None:

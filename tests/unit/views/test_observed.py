@@ -23,6 +23,7 @@ from ddt_notebook.model.placement import (
     RankPlacement,
     TensorPlacement,
 )
+from ddt_notebook.views import registry
 from ddt_notebook.views.displayable import Displayable
 
 HOSTILE = ("<script>alert(1)</script>", "x" * 10_000, "🦄\u202egpj.exe\x1b[31m\x00", "a\nb|c`d", "")
@@ -346,6 +347,38 @@ def test_which_epochs_show_that_batches_are_uneven(
     texts = divided(*ranks)
     assert len(texts) == bool(shown), texts
     assert all(shown in text for text in texts)
+
+
+def test_shards_are_drawn_with_their_places_on_the_mesh() -> None:
+    """Also of a run that recorded no devices; ranks with the same part share a strip."""
+    partition = tuple(
+        RankPartition(
+            rank=rank,
+            shards=(
+                ModelShard(
+                    name="model",
+                    wrapper="FSDP2",
+                    parameters=56,
+                    local_parameters=28,
+                    local_bytes=112,
+                    mesh="copy=2, shard=2",
+                    coordinate=divmod(rank, 2),
+                    slots=((100,) * 28 + (0,) * 28)[:: 1 - 2 * (rank % 2)],
+                ),
+            ),
+        )
+        for rank in range(4)
+    )
+    run = Snapshot(cell=Cell(number=1, source="pass"), world_size=4, partition=partition)
+    assert registry.VIEWS["placement"].is_in(run)
+    view = ddt.placement(run)
+    first, second = "█" * 28, "░" * 28
+    assert f"ranks 0, 2 shard 0  │{first}{second}│" in str(view)
+    assert f"ranks 1, 3 shard 1  │{second}{first}│" in str(view)
+    assert "together they hold it 2 times" in str(view)
+    for said in ("ranks 1, 3 shard 1", first + second, "devices are recorded in a run with"):
+        assert said in view.to_html()
+    assert "│" not in str(ddt.partition(run))
 
 
 def test_old_snapshots_load_without_newer_observations() -> None:
