@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
-from ddt_notebook.model import Call, Fact, Place, Position, RankReport, Report, Snapshot
+from ddt_notebook.model import Call, Fact, Finding, Place, Position, RankReport, Report, Snapshot
 from ddt_notebook.model.branches import BranchOutcome, RankBranches
 from ddt_notebook.model.operations import COLLECTIVES
 from ddt_notebook.program.branch_arms import (
@@ -48,6 +48,16 @@ from .wording import is_reason
 IN_CALLBACK = 2
 #: Kinds of findings that a parting explains.
 _OUT_OF_STEP = frozenset({"never-entered", "different-collectives", "out-of-step"})
+#: Kinds of reasons that the source suggests, where a rank's own decision was not observed.
+_SUPPOSED = frozenset(
+    {
+        "decided-by-each-rank",
+        "leaves-by-own-finding",
+        "leaves-loop-by-own-finding",
+        "swallows-before-call",
+        "uneven-rounds",
+    }
+)
 #: How the value of a float is shown that is no whole number.
 _MEASURED = re.compile(r"-?(\d+\.\d+|\d+(\.\d+)?e-\d+|nan|inf)")
 #: One side of a parting in a fact: its path, its ranks, and the values of names on the first one.
@@ -754,20 +764,30 @@ class Partings:
 
 
 def lacks_reason(report: Report) -> bool:
-    """Whether ranks were found out of step, and neither the run nor the source shows why.
+    """Whether ranks were found out of step, and it was neither observed nor is it clear why.
 
-    More rounds of a loop in a function on some ranks explain little: in a trainer, a condition
-    elsewhere is usually the reason.
+    The source alone shows conditions that *may* come out differently on each rank, and loops that
+    may have other rounds. In a trainer, a condition elsewhere is often the reason.
     """
     return any(
-        finding.kind in _OUT_OF_STEP and not any(map(_explains, finding.facts))
+        _out_of_step(finding) and not any(map(_explains, finding.facts))
         for finding in report.findings
     )
 
 
+def _out_of_step(finding: Finding) -> bool:
+    """Whether ranks came to different lines, as with arguments that differ between two lines."""
+    lines = {(place.file, place.line) for place in finding.places.values()}
+    return finding.kind in _OUT_OF_STEP or (
+        len(lines) > 1
+        and (finding.kind == "arguments-differ" or finding.cause == "different-collectives")
+    )
+
+
 def _explains(fact: Fact) -> bool:
-    in_function = fact.place is not None and fact.place.function != "<module>"
-    return is_reason(fact) and not (fact.kind == "uneven-rounds" and in_function)
+    place = fact.place
+    in_program = place is not None and (place.cell is None or place.function != "<module>")
+    return is_reason(fact) and not (fact.kind in _SUPPOSED and in_program)
 
 
 def _has_effect_outside(statement: ast.stmt) -> bool:

@@ -227,7 +227,6 @@ def _environment(framework: str = "") -> dict[str, str]:
         "TORCH_FR_BUFFER_SIZE": os.environ.get("TORCH_FR_BUFFER_SIZE", "2000"),
         # shows the names of unused parameters; DETAIL would crash DDP on gloo
         "TORCH_DISTRIBUTED_DEBUG": "INFO",
-        "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
         "PYTHONPATH": os.pathsep.join(paths),

@@ -221,7 +221,7 @@ class _Paths:
         other_branch: bool = False,
         **values: Any,
     ) -> Reason:
-        place = self.program.place(node, "passed")
+        place = replace(self.program.place(node, "passed"), function=self.place.function)
         return Reason(cause, kind, place, self.absent.rank, values, priority, other_branch)
 
     def _expression(self, statement: ast.stmt, called: str) -> Iterator[Reason]:
@@ -348,8 +348,7 @@ class _Paths:
         if mine > theirs:
             # A rank that never reached the line may also have missed it for another reason.
             priority = 3 if theirs else 6
-            found = self._reason(priority, "uneven-iterations", node, "uneven-rounds", **values)
-            yield replace(found, place=replace(found.place, function=self.place.function))
+            yield self._reason(priority, "uneven-iterations", node, "uneven-rounds", **values)
 
     def _leaving_handler(self, handler: ast.ExceptHandler) -> Reason:
         """A handler before the line that leaves the block, as with ``continue``."""
