@@ -412,7 +412,8 @@ def estimate(
         and the bytes that backward keeps, such as ``"2G"``. They depend on the batch and often need
         most of the memory; without them, only the model itself is compared with the limit.
     limit
-        Memory for each rank, such as ``"16G"``; default: the limit in the run.
+        Memory for each rank, such as ``"16G"`` (16 times 2**30 bytes, 17.2 GB); default: the limit
+        in the run.
     mixed
         With a number of parameters: whether the optimizer updates float32 copies of them and has a
         float32 state, as in training with mixed precision; default: if ``dtype`` is smaller.
@@ -430,6 +431,7 @@ def estimate(
     from .views.estimate import EstimateView
 
     each = parse_bytes(limit) if limit is not None else None
+    written = limit.strip() if isinstance(limit, str) else ""
     if ranks is not None and ranks < 1:
         raise ValueError(f"expected at least one rank, but got {ranks}")
     if isinstance(model, (int, float)):
@@ -450,6 +452,7 @@ def estimate(
             limit=each,
             shared=False,
             source=source,
+            written=written,
         )
     snapshot, _ = held_by_ranks(VIEWS["memory"], model)
     if not snapshot.memory:
@@ -465,6 +468,7 @@ def estimate(
         limit=own or known.get("cgroup", known.get("machine")),
         shared=own is None,
         source=f"measured in {snapshot.cell.title}",
+        written=written,
     )
 
 

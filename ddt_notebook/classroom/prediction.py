@@ -117,8 +117,8 @@ class PredictionView(Displayable):
             return [self._title(), *numbered, how]
         said = f"{choice}. {asked.choices[choice - 1]}"
         if self.right:
-            return [f"right: {said}", asked.reasons[choice], "Run the next cell to see it."]
-        again = "Choose again, or run the next cell and see."
+            return [f"right: {said}", asked.reasons[choice], "The cell below the question shows it."]
+        again = "Choose again, or run the cell below the question and see."
         return [f"no: {said}", asked.reasons[choice], again]
 
     def _title(self) -> str:

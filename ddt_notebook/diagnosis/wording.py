@@ -234,10 +234,8 @@ def to_change(call: Call) -> str:
 
 
 def lacking(ranks: Iterable[int], *, everywhere: bool) -> dict[str, str]:
-    """Return ``who`` and ``choice`` for the advice on a name that some or all ranks lack."""
-    if everywhere:
-        return {"who": "the ranks", "choice": ""}
-    return {"who": ranks_text(ranks), "choice": f" -r {rank_list(ranks).replace(' ', '')}"}
+    """Return ``who`` for the advice on a name that some or all ranks lack."""
+    return {"who": "the ranks" if everywhere else ranks_text(ranks)}
 
 
 #: Names in templates that combine several values.

@@ -102,7 +102,7 @@ class ClassroomMagics(RunningMagics):
         code, choice = _lesson_and_choice(args.words)
         code = code or self._lesson_of_notebook()
         if not code:
-            raise UsageError("ddt_predict: name the lesson and a choice: %ddt_predict D.2.1 3")
+            raise UsageError("ddt_predict: name the lesson, such as %ddt_predict D.2.1")
         try:
             asked = question(code)
         except UnknownSymptom as error:
@@ -207,5 +207,5 @@ def _lesson_and_choice(words: list[str]) -> tuple[str, int]:
         elif _CHOICE.fullmatch(word) and not choice:
             choice = int(word) if word.isdecimal() else ord(word.upper()) - ord("A") + 1
         else:
-            raise UsageError(f"ddt_predict: unexpected {word!r}: %ddt_predict D.2.1 3")
+            raise UsageError(f"ddt_predict: unexpected {word!r}: write %ddt_predict LESSON NUMBER")
     return code, choice

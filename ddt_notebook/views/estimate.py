@@ -31,6 +31,8 @@ _PARTS = (
 #: Activations that may be kept or not.
 _PERHAPS, _PERHAPS_COLOUR = "?", "#F0E442"
 _NAMES = {"FSDP": "FSDP = ZeRO-3"}
+#: The units in which `parse_bytes` reads an amount.
+_POWERS = {"K": "2¹⁰", "M": "2²⁰", "G": "2³⁰", "T": "2⁴⁰"}
 
 
 class EstimateView(Displayable):
@@ -50,9 +52,11 @@ class EstimateView(Displayable):
         Whether the ranks share the limit.
     source
         Where the numbers come from.
+    written
+        The limit as somebody wrote it, such as ``"80G"``.
     """
 
-    __slots__ = ("limit", "needs", "plans", "ranks", "shared", "source")
+    __slots__ = ("limit", "needs", "plans", "ranks", "shared", "source", "written")
 
     def __init__(
         self,
@@ -63,12 +67,14 @@ class EstimateView(Displayable):
         limit: int | None,
         shared: bool,
         source: str,
+        written: str = "",
     ) -> None:
         self.needs = needs
         self.ranks = ranks
         self.limit = limit
         self.shared = shared
         self.source = source
+        self.written = written
         self.plans = list(plans(needs, ranks, others))
 
     def left(self, plan: Plan) -> int | None:
@@ -152,7 +158,8 @@ class EstimateView(Displayable):
         needed = f"DDP needs {words.size(first.needs.total)} on each rank{least}"
         if self.limit is None:
             return needed
-        room = f"{words.size(self.limit)} {'for all ranks' if self.shared else 'for each'}"
+        each = "for all ranks" if self.shared else "for each"
+        room = f"{_as_written(self.limit, self.written)} {each}"
         # a way whose activations are not known exactly is not recommended
         known_ways = (plan for plan in self.plans if not plan.change)
         fitting = next((plan for plan in known_ways if self._may_fit(plan)), None)
@@ -264,6 +271,15 @@ def _activations(plan: Plan) -> str:
 
 def _at_most(plan: Plan, size: int) -> str:
     return f"{'' if plan.least_activations is None else '≤ '}{words.size(size)}"
+
+
+def _as_written(limit: int, written: str) -> str:
+    """``80G (85.9 GB, since G is 2³⁰ bytes)``: what somebody wrote is in powers of two."""
+    size = words.size(limit)
+    unit = written.upper().removesuffix("B").removesuffix("I")[-1:]
+    if unit not in _POWERS:
+        return size
+    return f"{written} ({size}, since {unit} is {_POWERS[unit]} bytes)"
 
 
 def _bar(plan: Plan, longest: int, limit: int | None) -> list[tuple[str, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..diagnosis.communication import hold_parts
 from ..model import Snapshot
@@ -40,6 +40,19 @@ _PLURALS = {
 }
 
 _PARTS = "the ranks exchange activations, so each may hold a part of one model"
+
+
+class Measured(NamedTuple):
+    """How the values of a tensor on a rank differ from those of another one."""
+
+    rank: int
+    difference: ValueDifference
+
+    @property
+    def size(self) -> tuple[bool, float]:
+        """For the largest one of several; one that is no number is the largest."""
+        largest = self.difference.largest
+        return largest is None, largest or 0.0
 
 
 class ParityView(RunView):
@@ -196,15 +209,15 @@ class ParityView(RunView):
         }
         return steps_grid.grids(self.snapshot, sizes)
 
-    def _difference(self, found: Disagreement) -> ValueDifference | None:
+    def _difference(self, found: Disagreement) -> Measured | None:
         """The largest one that was measured."""
         measured = [
-            difference
+            Measured(parity.rank, difference)
             for parity in self._parities
             for difference in parity.differences
             if difference.name == found.name
         ]
-        return max(measured, key=lambda d: (d.largest is None, d.largest or 0.0), default=None)
+        return max(measured, key=lambda m: m.size, default=None)
 
     def _everything(self) -> Markup:
         rows = []
@@ -227,12 +240,12 @@ class ParityView(RunView):
         return html.details(summary, html.table(rows, _DIFFERING_HEAD))
 
 
-def _largest(difference: ValueDifference | None) -> str:
-    if difference is None:
+def _largest(measured: Measured | None) -> str:
+    if measured is None:
         return ""
-    if difference.largest is None:
+    if measured.difference.largest is None:
         return "not a number"
-    return f"{difference.largest:.3g}"
+    return f"{measured.difference.largest:.3g}"
 
 
 def _owner(name: str, role: str) -> str:
@@ -269,7 +282,7 @@ def _find_flags(
     """
     wrapped = {name for parity in parities for name in parity.wrapped}
     copied = {name for parity in parities for name in parity.synchronized_buffers}
-    measured = {d.name: d for parity in parities for d in parity.differences}
+    measured = {d.name: Measured(parity.rank, d) for parity in parities for d in parity.differences}
     trained = {item.name for parity in parities for item in parity.items if item.role == "gradient"}
     found = []
     for (name, role), members in group(differing, lambda d: (_owner(d.name, d.role), d.role)):
@@ -343,7 +356,7 @@ def _judged(role: str, text: str, wrapped: bool, copied: bool, trained: bool) ->
     return Flag("error" if wrapped else "warning", text)
 
 
-def _disagreement_text(found: Disagreement, difference: ValueDifference | None) -> str:
+def _disagreement_text(found: Disagreement, difference: Measured | None) -> str:
     """``model.fc1.weight: rank 1 differs from rank 0 …``."""
     name = safe.middle(found.name, 80)
     if "" in found.groups:
@@ -352,7 +365,7 @@ def _disagreement_text(found: Disagreement, difference: ValueDifference | None) 
     return f"{name}: {_first_difference(found, difference)}" + _how_far(difference)
 
 
-def _first_difference(found: Disagreement, difference: ValueDifference | None) -> str:
+def _first_difference(found: Disagreement, measured: Measured | None) -> str:
     """The first place where two ranks differ, or what each group of ranks has."""
     kinds = list(dict.fromkeys(found.kinds))
     groups = list(found.groups.items())
@@ -361,7 +374,8 @@ def _first_difference(found: Disagreement, difference: ValueDifference | None) -
             f"{kind or 'absent'} on {words.ranks(ranks)}"
             for kind, (_, ranks) in zip(found.kinds[:4], groups[:4], strict=True)
         )
-    if difference is not None:
+    if measured is not None:
+        difference = measured.difference
         if not difference.count:
             return "equal values in different bits (such as 0.0 and -0.0)"
         at = f"[{', '.join(map(str, difference.first))}]"
@@ -369,7 +383,10 @@ def _first_difference(found: Disagreement, difference: ValueDifference | None) -
             safe.middle(difference.here, 24),
             safe.middle(difference.there, 24),
         )
-        return f"element {at} is {there} on rank {difference.reference}, but {here}"
+        return (
+            f"element {at} is {there} on rank {difference.reference}, but {here} on rank "
+            f"{measured.rank}"
+        )
     if found.role == "setting" or kinds[0].endswith("scalar"):
         return ", ".join(
             f"{safe.middle(value, 40)} on {words.ranks(ranks)}" for value, ranks in groups[:4]
@@ -378,9 +395,10 @@ def _first_difference(found: Disagreement, difference: ValueDifference | None) -
     return f"{words.ranks(found.deviating)} {verb} from {words.ranks(found.agreeing)}"
 
 
-def _how_far(difference: ValueDifference | None) -> str:
-    if difference is None or not difference.count:
+def _how_far(measured: Measured | None) -> str:
+    if measured is None or not measured.difference.count:
         return ""
+    difference = measured.difference
     share = f"{difference.count:,} of {words.count(difference.elements, 'element')} differ"
     if difference.largest is None:
         return f" ({share}, some are not finite)"

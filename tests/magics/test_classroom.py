@@ -123,7 +123,7 @@ def test_a_prediction_is_answered(notebook: Notebook, monkeypatch: pytest.Monkey
         ("%ddt_check Own-Clocks", "did you mean own-clock"),
         ("%%ddt_check own-clok\nx = 1", "did you mean own-clock"),
         ("%ddt_exercise zebra", "there is no exercise 'zebra': %ddt_exercise lists them"),
-        ("%ddt_predict 3", "name the lesson and a choice"),
+        ("%ddt_predict 3", "name the lesson, such as"),
         ("%ddt_predict D.2.1 5", "D.2.1 has the choices 1 to 4"),
         ("%ddt_predict D.2.1 rank", "unexpected 'rank'"),
         ("%ddt_predict D.9.1 1", "D.9.1"),

@@ -61,7 +61,7 @@ def test_the_element_that_differs_is_named_with_its_values(ranks: Ranks) -> None
     (flag,) = shown.flags
     assert flag.kind == "error"
     assert flag.text == (
-        "model.0.weight: element [1, 2] is 1.5 on rank 0, but 1 "
+        "model.0.weight: element [1, 2] is 1.5 on rank 0, but 1 on rank 2 "
         "(2 of 40 elements differ, by up to 0.5)"
     )
     (difference,) = shown.snapshot.parity[2].differences
@@ -98,7 +98,7 @@ def test_nan_is_not_shown_as_a_distance(ranks: Ranks) -> None:
     (difference,) = shown.snapshot.parity[1].differences
     assert (difference.first, difference.largest, difference.here) == ((2,), None, "nan")
     (flag,) = shown.flags
-    assert flag.text.startswith("x.w: element [2] is 1 on rank 0, but nan")
+    assert flag.text.startswith("x.w: element [2] is 1 on rank 0, but nan on rank 1 ")
     assert "some are not finite" in flag.text
 
 

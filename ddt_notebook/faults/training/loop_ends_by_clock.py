@@ -69,8 +69,9 @@ CARD = FaultCard(
     gloo=("Timed out waiting 1800000ms for recv operation to complete",),
     nccl=("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=",),
     cluster="""
-        Jobs with a time budget end with a timeout instead of a result. Across machines the clocks
-        themselves differ as well, so it happens more often the more nodes there are.
+        Jobs with a time budget end with a timeout instead of a result. The more ranks there are,
+        the more often one of them reads its clock just before the end, and another one just after
+        it. If all ranks compare with one time of day, the clocks of the machines also differ.
     """,
     apart={"uneven-iterations": "the loop ends by the number of batches, not by time"},
     references=(

@@ -132,7 +132,7 @@ def test_equal_exceptions_are_one_finding():
     ("what", "source", "failed", "advice"),
     [
         ("variable", "y", 2, "`%ddt_push y`"),
-        ("variable", "y", 1, "not of rank 0: `%ddt_push y -r 0`"),
+        ("variable", "y", 1, "not of rank 0: `%ddt_push y`"),
         ("module", "y", 2, "import it in a `%%ddt` cell"),
         ("", "y", 2, "has most likely not run on rank 0"),
     ],

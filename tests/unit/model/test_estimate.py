@@ -117,6 +117,8 @@ def test_mixed_precision_needs_16_bytes_for_each_parameter_with_adam() -> None:
     mixed = ddt.estimate(7_000_000_000, 8, dtype="bfloat16", limit="80G")
     assert mixed.needs.total == (16 + 2) * 7_000_000_000
     assert "it does not fit" in str(mixed)
+    assert "80G (85.9 GB, since G is 2³⁰ bytes) for each" in " ".join(str(mixed).split())
+    assert "85.9 GB for each" in " ".join(str(ddt.estimate(7e9, limit=80 << 30)).split())
     pure = ddt.estimate(7_000_000_000, 8, dtype="bfloat16", limit="80G", mixed=False)
     assert pure.needs.total == (8 + 2) * 7_000_000_000
 
