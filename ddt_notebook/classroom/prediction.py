@@ -117,8 +117,12 @@ class PredictionView(Displayable):
             return [self._title(), *numbered, how]
         said = f"{choice}. {asked.choices[choice - 1]}"
         if self.right:
-            return [f"right: {said}", asked.reasons[choice], "The cell below the question shows it."]
-        again = "Choose again, or run the cell below the question and see."
+            return [
+                f"right: {said}",
+                asked.reasons[choice],
+                "The cell below the question shows it.",
+            ]
+        again = "Choose again, or run the cell below the question."
         return [f"no: {said}", asked.reasons[choice], again]
 
     def _title(self) -> str:

@@ -127,9 +127,7 @@ def test_the_advice_for_a_name_that_only_the_notebook_has(ranks: Notebook) -> No
     assert session is not None
     assert "`%ddt_push lr`" in repr(diagnose(session))
     shown = ranks.shown("%%ddt -r 0,2\nif rank == 2:\n    lr")
-    assert "a variable of the notebook, not of rank 2: `%ddt_push lr`" in " ".join(
-        shown.split()
-    )
+    assert "a variable of the notebook, not of rank 2: `%ddt_push lr`" in " ".join(shown.split())
     assert "import it in a" in ranks.shown("%%ddt\nmath.pi")
     shown = ranks.shown("%%ddt\nx = 2 * In")
     assert "variable of the notebook" not in shown
