@@ -871,13 +871,14 @@ FACTS: dict[str, Sentence] = {
     "others-hold-parts": (
         "on the other ranks the tensor holds their own value or a part of the result"
     ),
-    "issued-async": "issued with async_op=True at {place}",
+    "issued-async": "issued at {place}, which returns a handle",
     "read-at": "read at {place}",
     "sent-at": "sent at {place}",
     "changed-at": "changed in place at {place}",
     "waited-for-others": (
         "{never} of its {calls} handles were never waited for, with {steps:step} of the optimizer"
     ),
+    "seen-before-wait": "its handle was still open: nothing had waited for it",
     "no-wait-between": "there is no wait() for its handle between the two lines",
     "value-read": "{place} reads the value from a tensor",
     "data-divided": "the data is divided among the ranks",

@@ -101,6 +101,26 @@ class Exchanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EarlyRead:
+    """A line that read a tensor which an asynchronous call had not delivered yet.
+
+    Attributes
+    ----------
+    op
+        As in `Call`.
+    where, read_at
+        The user's lines that made the call and that read the tensor.
+    times
+        How often, of the calls that were watched.
+    """
+
+    op: str
+    where: Position
+    read_at: Position
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankExchanged:
     """What one rank gave to other ranks in a run, in collectives that its own code calls.
 
@@ -110,7 +130,10 @@ class RankExchanged:
         Global rank.
     values
         The examined calls: of each line the first, second, fourth, eighth and so on.
+    early
+        The lines that read a tensor before ``wait()``.
     """
 
     rank: int
     values: tuple[Exchanged, ...] = ()
+    early: tuple[EarlyRead, ...] = ()

@@ -89,6 +89,9 @@ UNCOMPILED_RECORDER = _feature(
     "uncompiled-recorder", "torch.compile may try to compile what records a run, and fail"
 )
 SPARSE_SIZES = _feature("sparse-sizes", "sparse tensors count as 0 bytes")
+EARLY_READS = _feature(
+    "early-reads", "tensors that are read before wait() are found in the source only", ("D.2.4",)
+)
 MODELS_FOLLOW = _feature(
     "models-follow",
     "a DDP model does not follow when the process group is formed again; wrap the model again",

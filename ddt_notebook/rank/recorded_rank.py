@@ -47,6 +47,7 @@ from .probes import (
     accumulated,
     automatic,
     checkpoints,
+    early_reads,
     ended_threads,
     evaluations,
     exchanged,
@@ -224,7 +225,7 @@ class RecordedRank:
             probe.RECORD.begin_run()
         for probe in (performance, replicated, summed_activations, polled_files):
             probe.RECORD.begin_run()
-        for probe in (shown, ended_threads, threads):
+        for probe in (shown, ended_threads, threads, early_reads):
             probe.RECORD.begin_run()
         self._branches.begin_run()
         if ALWAYS_ON or os.environ.get(job_files.BRANCHES) == "1":

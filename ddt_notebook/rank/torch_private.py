@@ -29,6 +29,7 @@ from ..model.torch_features import (
     ACTIVATIONS,
     COMPILED_MODULES,
     DDP_BUCKETS,
+    EARLY_READS,
     GROUP_NAMES,
     LIBRARY_COLLECTIVES,
     LIBRARY_LINES,
@@ -132,6 +133,14 @@ def device_recorder(name: str) -> Any:
 _look_up(MODELS_FOLLOW, "torch.nn.parallel:DistributedDataParallel._update_process_group")
 _look_up(GROUP_NAMES, f"{_C10D}:_world.group_count")
 _look_up(SUBGROUPS, f"{_C10D}:_world.pg_map")
+
+
+_function_modes = _look_up(EARLY_READS, "torch._C:_len_torch_function_stack")
+
+
+def function_modes() -> int:
+    """How many function modes this thread has entered; -1 without `EARLY_READS`."""
+    return _function_modes() if _function_modes is not None else -1
 
 
 def operation_count(group: Any) -> int:

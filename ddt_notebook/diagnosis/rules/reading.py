@@ -13,6 +13,7 @@ from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Call, Fact, Finding, Position
 from ddt_notebook.model.collective import shape_label
+from ddt_notebook.model.exchanged import EarlyRead
 from ddt_notebook.model.training import OptimizerTraining
 from ddt_notebook.program.async_work import first_change, first_read
 from ddt_notebook.program.collective_functions import collective_functions
@@ -119,9 +120,52 @@ def _wrong_rank(context: Context, calls: dict[int, list[Call]], readers: dict[in
     )
 
 
+def seen_before_wait(context: Context) -> Iterator[Finding]:
+    """Report tensors that ranks were seen to read before ``wait()``."""
+    if context.snapshot.outcome != "ok":
+        return
+    for (where, _), reads in _early(context).items():
+        first = reads[min(reads)]
+        calls = {
+            rank: call
+            for place, of_line in sites(context, first.op).items()
+            for rank, (call, *_) in of_line.items()
+            if (place.file, place.line) == (where.file, where.line)
+        }
+        if any(rank not in calls for rank in reads):
+            continue
+        places = {rank: context.place(one.read_at, "reads") for rank, one in reads.items()}
+        yield conclude(
+            "D.2.4",
+            "read-before-wait",
+            cause="result-read-before-wait",
+            ranks=reads,
+            values=of_call(context, calls[min(reads)]) | {"line": first.read_at.line},
+            places=places,
+            facts=[
+                Fact(kind="issued-async", place=context.place(where, "called")),
+                Fact(kind="read-at", place=places[min(reads)]),
+                Fact(kind="seen-before-wait"),
+            ],
+            confidence="likely",
+            op=first.op,
+        )
+        return
+
+
+def _early(context: Context) -> dict[tuple[Position, Position], dict[int, EarlyRead]]:
+    found: dict[tuple[Position, Position], dict[int, EarlyRead]] = defaultdict(dict)
+    for one in context.snapshot.exchanged:
+        for read in one.early:
+            found[read.where, read.read_at][one.rank] = read
+    return found
+
+
 def read_before_wait(context: Context) -> Iterator[Finding]:
     """Report results that are read between an asynchronous call and ``wait()``."""
     if context.snapshot.outcome != "ok":
+        return
+    if any(True for _ in seen_before_wait(context)):
         return
     for place, calls in sites(context, *DELIVERING_LATE).items():
         first = next(iter(calls.values()))[0]
@@ -224,4 +268,10 @@ def changed_before_wait(context: Context) -> Iterator[Finding]:
         )
 
 
-RULES = (read_on_wrong_rank, read_before_wait, stepped_before_wait, changed_before_wait)
+RULES = (
+    read_on_wrong_rank,
+    seen_before_wait,
+    read_before_wait,
+    stepped_before_wait,
+    changed_before_wait,
+)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ...model import Observation
-from . import checkpoints, exchanged, loaders, performance, registry, shown, training
+from . import checkpoints, early_reads, exchanged, loaders, performance, registry, shown, training
 from .objects import find, local_bytes, optimizer_state
 from .simulated import simulated_gpus
 
@@ -40,7 +40,8 @@ def observe(
         what.append("checkpoints")
     if shown.RECORD.active:
         what.append("shown")
-    if exchanged.RECORD.values:
+    early_reads.RECORD.leave()
+    if exchanged.RECORD.values or early_reads.RECORD.reads:
         what.append("exchanged")
     if not record.active and not _loaders_used():
         return registry.observe(rank, what, namespace, None, {}).observed, ()
@@ -62,6 +63,8 @@ def observe(
         notes.append(f"printed values are not recorded any more: {shown.RECORD.problem}")
     if exchanged.RECORD.problem:
         notes.append(f"exchanged values are not recorded any more: {exchanged.RECORD.problem}")
+    if early_reads.RECORD.problem:
+        notes.append(f"early reads are not recorded any more: {early_reads.RECORD.problem}")
     seen = registry.observe(rank, what, namespace, None, {})
     return seen.observed, (*notes, *seen.failed.values())
 

@@ -38,6 +38,7 @@ from ..branch_recorder import BranchRecorder
 from ..user_signals import let_through
 from . import (
     accumulated,
+    early_reads,
     evaluations,
     exchanged,
     rendezvous,
@@ -62,6 +63,8 @@ _LARGEST_TAG = 1 << 63
 _CARRY_NOTHING = BARRIERS | SENDS
 #: Collectives in which the root gets nothing.
 _FROM_ROOT = frozenset({"broadcast", "broadcast_object_list"})
+#: Methods of a handle with which a program may wait in another way.
+_ALSO_SETTLE = ("get_future", "get_future_result", "result", "synchronize", "block_current_stream")
 #: Seconds to wait before a group is destroyed: torch 2.13 joins gloo's threads while it holds
 #: Python's lock, and waits forever if one of them has just finished an operation and needs it.
 SETTLE_S = 0.01
@@ -174,7 +177,7 @@ class CallLog:
         record_of: Callable[[dict[str, Any], Group, bool], CallRecord],
     ) -> Any:
         """Record the calls of a function that takes a group."""
-        is_compiling = torch.compiler.is_dynamo_compiling
+        is_compiling, used = torch.compiler.is_dynamo_compiling, training.RECORD.used
 
         def call(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
@@ -209,6 +212,8 @@ class CallLog:
             result = self._make(checked(given, process_group), args, kwargs, record, process_group)
             if examined is not None:
                 exchanged.RECORD.after(examined)
+            if record.asynchronous and isinstance(result, dist.Work) and not used.compiled:
+                early_reads.RECORD.issued(record, operation, given, result, dist.get_rank())
             return result
 
         def checked(given: dict[str, Any], process_group: Any) -> Any:
@@ -399,6 +404,7 @@ class CallLog:
         @functools.wraps(wait)
         def recorded_wait(work: Any, *args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
+            early_reads.RECORD.settled(work)
             index = log._works.get(work) if log._recording() else None
             if index is None or log._ring is None:
                 return wait(work, *args, **kwargs)
@@ -419,11 +425,16 @@ class CallLog:
         @functools.wraps(is_completed)
         def recorded_is_completed(work: Any) -> Any:
             completed = is_completed(work)
+            if completed:
+                early_reads.RECORD.settled(work)
             index = log._works.get(work) if completed and log._recording() else None
             if index is not None and log._ring is not None:
                 log._ring.settle(index, ring.DONE, time.monotonic())
             return completed
 
+        for name in _ALSO_SETTLE:
+            if hasattr(dist.Work, name):
+                setattr(dist.Work, name, _settling(getattr(dist.Work, name)))
         dist.Work.wait = recorded_wait
         dist.Work.is_completed = recorded_is_completed
 
@@ -464,6 +475,17 @@ class CallLog:
             members = tuple(dist.get_process_group_ranks(group))
             known = self._groups[name] = Group(name, members), dist.get_rank() not in members
         return known
+
+
+def _settling(original: Any) -> Any:
+    """A method of a handle with which a program may wait in another way."""
+
+    @functools.wraps(original)
+    def method(work: Any, *args: Any) -> Any:
+        early_reads.RECORD.settled(work)
+        return original(work, *args)
+
+    return method
 
 
 def _brings_data(record: CallRecord) -> bool:

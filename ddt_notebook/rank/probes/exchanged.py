@@ -25,7 +25,7 @@ from ...model.shown import ShownNumber
 from ...model.user_code import is_user_code
 from ...wire.records import CallRecord
 from ..user_signals import let_through
-from . import accumulated
+from . import accumulated, early_reads
 from .frames import local_variables, user_frames, user_line
 
 _REDUCE = frozenset({"all_reduce", "reduce"})
@@ -250,7 +250,11 @@ class ExchangedRecord:
 
     def observed(self, rank: int) -> RankExchanged:
         """What this rank exchanged in the run that has just ended."""
-        return RankExchanged(rank=rank, values=tuple(one.observed() for one in self.values))
+        return RankExchanged(
+            rank=rank,
+            values=tuple(one.observed() for one in self.values),
+            early=tuple(early_reads.RECORD.reads.values()),
+        )
 
 
 #: A number is written with a few digits; the rules compare it with what it shows of a value.

@@ -31,6 +31,7 @@ from ...model.training import LossGraph, NotFinite, RankTraining
 from ..branch_recorder import BranchRecorder
 from ..user_signals import let_through
 from . import (
+    early_reads,
     evaluations,
     exchanged,
     loss_graph,
@@ -553,6 +554,7 @@ def install() -> None:
         if is_compiling():
             return original_backward(self, *args, **kwargs)
         RECORD.losses(self)
+        early_reads.RECORD.leave()  # torch calls this function once more in a function mode
         if RECORD.branches is None:
             result = original_backward(self, *args, **kwargs)
         else:

@@ -86,6 +86,11 @@ class UsedModules:
         self._steps = 0
         self._compiles = False
 
+    @property
+    def compiled(self) -> bool:
+        """Whether the user has had something compiled."""
+        return self._compiles
+
     def compiles(self) -> None:
         """The user has something compiled: the compiler refuses code with such a hook."""
         self._compiles = True
