@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
 import ddt_notebook as ddt
+from ddt_notebook.host.agent_link import AgentLink
+from ddt_notebook.host.joining import Joining
+from ddt_notebook.jobs import job_key
+from ddt_notebook.wire.agent_messages import FileBytes
+from ddt_notebook.wire.collector_messages import HostHello, JobFile
 
 from .processes import REDUCE, descendants
 
@@ -23,6 +31,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads what Linu
 #: The user who owns nothing.
 NOBODY = 65534
 _LIMIT_S = 120
+_MAIN = "import sys; from ddt_notebook.cli import main; sys.exit(main())"
 #: Run by that user, who knows the folder and the process ids: what each attempt gave.
 _ATTEMPTS = """
 import ctypes, json, os, resource, signal, sys
@@ -174,6 +183,91 @@ def test_every_socket_that_listens_is_on_loopback(session: ddt.Session, before: 
     assert len(owners["store"]) == 1, "it looks who connects"
     assert len(owners["rank"]) == len(ranks), "gloo's: who has joined is looked at afterwards"
     assert not owners["other"], "the notebook and its helpers talk over pairs of sockets"
+
+
+def test_a_session_with_agents_listens_at_one_port_more(before: set[Any]) -> None:
+    agents: list[subprocess.Popen[bytes]] = []
+
+    def start(shown: str) -> None:
+        variable, *words = shlex.split(shown.splitlines()[0].partition(": ")[2])
+        if not agents:
+            command = [sys.executable, "-c", _MAIN, *words[1:], "--interface", "lo"]
+            keyed = os.environ | dict([variable.split("=", 1)])
+            agents.append(subprocess.Popen(command, env=keyed, stderr=subprocess.DEVNULL))
+
+    already = {one.laddr for one in psutil.Process().net_connections(kind="inet")}
+    try:
+        place = Joining(2, 1, "127.0.0.1", say=start).place()
+        with ddt.Session(2, hosts=place) as session:
+            assert session.run_cell(REDUCE, number=1).ok
+            serving = session.pool._store
+            assert serving is not None
+            listening = []
+            below = psutil.Process(agents[0].pid)
+            for process in (psutil.Process(), below, *below.children(recursive=True)):
+                for one in process.net_connections(kind="inet"):
+                    listens = one.status == psutil.CONN_LISTEN or one.type == socket.SOCK_DGRAM
+                    if listens and one.laddr not in before | already:
+                        listening.append((process.pid, one.laddr.port, one.laddr.ip))
+            assert {address for *_, address in listening} == {"127.0.0.1"}
+            ours = [port for pid, port, _ in listening if pid == os.getpid()]
+            assert ours == [place.hub.port], "it asks for the key"
+            ranks = set(session.pids)
+            others = [at for at in listening if at[0] not in ranks | {os.getpid()}]
+            assert [port for _, port, _ in others] == [serving.port]
+            assert len(listening) == 2 + len(ranks), "gloo's"
+        agents[0].wait(_LIMIT_S)
+    finally:
+        for agent in agents:
+            agent.kill()
+            agent.wait(_LIMIT_S)
+
+
+def test_who_collects_records_listens_at_its_port_and_keeps_the_key(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    folder, key = tmp_path / "job", job_key.new_key()
+    job = [sys.executable, "-c", "import os; print(dict(os.environ), flush=True); input()"]
+    mask = os.umask(0)
+    try:
+        listens = ["--collect", f"127.0.0.1:{port}"]
+        watcher = subprocess.Popen(
+            [sys.executable, "-c", _MAIN, "run", "--to", folder, *listens, "--", *job],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {job_key.VARIABLE: key},
+        )
+    finally:
+        os.umask(mask)
+    try:
+        assert watcher.stdout is not None
+        assert key not in watcher.stdout.readline(), "the ranks do not inherit it"
+        process = psutil.Process(watcher.pid)
+        deadline = time.monotonic() + _LIMIT_S
+        while not (listening := process.net_connections(kind="inet")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert [(one.laddr.ip, one.laddr.port) for one in listening] == [("127.0.0.1", port)]
+        assert not [one for one in process.net_connections(kind="unix") if one.laddr]
+        assert not [one for one in process.children() if one.net_connections(kind="all")]
+        rank = AgentLink("127.0.0.1", port, job_key.keys(key)[0])
+        rank.send(HostHello(host="b"))
+        rank.send(JobFile(name="b-7.answers"), payload=b"{}")
+        rank.send(FileBytes(key=7, file="out", size=0, pieces=((0, 1),)), payload=b"x")
+        while len(list(folder.glob("b-7.*"))) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        rank.close()
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        assert not [path for path in files if key.encode() in path.read_bytes()]
+    finally:
+        _, said = watcher.communicate("\n", timeout=_LIMIT_S)
+    assert "the records of b are collected here" in said
+    assert key not in said
 
 
 def test_sockets_with_a_name_are_in_the_folder_of_the_session(session: ddt.Session) -> None:
