@@ -93,7 +93,8 @@ class PreflightView(Displayable):
         counts = {v: sum(c.verdict == v for c in self.checks) for v in VERDICTS}
         summary = [words.count(counts[v], v) for v in ("error", "warning") if counts[v]]
         passed = f"{words.count(counts['ok'], 'check')} passed"
-        return f"pre-flight of {self.preflight.machine}: {', '.join([*summary, passed])}"
+        machine = safe.one_line(self.preflight.machine)
+        return f"pre-flight of {machine}: {', '.join([*summary, passed])}"
 
     def _troubles(self) -> list[Check]:
         """The worst first."""

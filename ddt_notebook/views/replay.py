@@ -74,11 +74,11 @@ class ReplayView(Displayable):
     def to_text(self) -> str:
         """The verdict, the traceback and the variables."""
         sign, _ = _SIGNS[self.agreement]
-        lines = [f"{sign} {self._title}"]
+        lines = [f"{sign} {safe.one_line(self._title)}"]
         for label, text in self._rows():
             lines += terminal.wrap(label, safe.one_line(text, 600))
         if self.error is not None:
-            lines += ["", safe.clean(self.error.traceback)]
+            lines += ["", safe.block(self.error.traceback)]
         return "\n".join(lines)
 
     def to_html(self) -> str:

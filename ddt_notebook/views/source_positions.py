@@ -133,7 +133,7 @@ def _gone_on(report: RankReport, place: Position | None) -> str:
     """What a blocked rank did at a line that its main thread is not at; else empty."""
     for one in report.thread_calls:
         if place is not None and one.where is not None and place.is_same_line(one.where):
-            return f"entered {one.op} in a thread"
+            return f"entered {safe.one_line(one.op, 60)} in a thread"
     waits_in, stands = report.blocked_call, report.position
     if report.state != "blocked" or waits_in is None or waits_in.where is None or place is None:
         return ""
@@ -148,7 +148,8 @@ def _gone_on(report: RankReport, place: Position | None) -> str:
     if not (done or raised):
         return ""
     there = waits_in.where
-    where = f"line {there.line}" if there.file == place.file else there.place
+    elsewhere = safe.one_line(there.place, 160)
+    where = f"line {there.line}" if there.file == place.file else elsewhere
     before = "raised" if raised else f"called {safe.one_line(done[-1].op, 60)}"
     return f"{before}, then went on to wait in {where}"
 

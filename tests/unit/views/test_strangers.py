@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
 import json
 import os
 import time
@@ -26,8 +27,14 @@ from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.host.listeners import Moment
 from ddt_notebook.jobs.recorded_job import snapshot_of_folder
 from ddt_notebook.model import Position, RankError, Snapshot
+from ddt_notebook.model.hosts import HostFacts, Trial
+from ddt_notebook.model.preflight import Check, Preflight
+from ddt_notebook.model.replay import Departure, InputCall, ReplayOutcome
+from ddt_notebook.preflight.hosts import host_checks, links
 from ddt_notebook.views import exported_page, panel, viewer, viewer_data
+from ddt_notebook.views.preflight import PreflightView
 from ddt_notebook.views.registry import VIEWS
+from ddt_notebook.views.replay import ReplayView
 from ddt_notebook.views.report import show
 from ddt_notebook.widgets import lab_output, pages
 from ddt_notebook.widgets.lab_output import LabOutput
@@ -38,7 +45,8 @@ from ddt_notebook.wire.messages import CellEnded
 from ddt_notebook.wire.records import CallRecord, Group
 from ddt_notebook.wire.ring import RingWriter
 
-from ...strangers import CORPUS, infected, runs, texts_in, unsafe
+from ...fixtures.cases import FOLDER
+from ...strangers import CORPUS, infected, plain_of, runs, texts_in, unsafe
 from ..test_job_folder import rank
 from ..test_shared_answers import ENTRY, on_two_hosts
 from .test_html import KEPT
@@ -119,6 +127,95 @@ def test_strings_of_strangers_stay_text_in_every_view(stranger: str) -> None:
             if kind == "figure" and output:
                 # Plotly interprets some HTML in the texts of a figure
                 assert not any("<a " in t or "<script" in t for t in texts_in(output)), name
+
+
+#: Saved runs whose findings say more about ranks than those of `runs`.
+FURTHER = ("barrier-in-finally", "threads-beside-the-main-threads", "teachers-of-their-own-kind")
+FEW = ("image", "clipboard of the terminal", "over the line")
+
+
+@pytest.mark.parametrize(("name", "stranger"), zip(FURTHER, FEW, strict=True))
+def test_strings_of_strangers_stay_text_in_further_findings(name: str, stranger: str) -> None:
+    plain = plain_of(FOLDER / f"{name}.ddt.json")
+    for stranger_ in (stranger, "title of the terminal"):
+        for kind, output in outputs(infected(plain, CORPUS[stranger_])):
+            for text in texts_in(output):
+                assert not unsafe(text), kind
+                if kind == "html":
+                    assert not strange(text)
+
+
+@pytest.mark.parametrize("stranger", CORPUS)
+def test_what_hosts_and_packages_tell_the_doctor_stays_text(stranger: str) -> None:
+    text = CORPUS[stranger][:2000]
+    other = HostFacts(
+        versions={"torch": text, text: text},
+        variables={"GLOO_SOCKET_IFNAME": text, text: text},
+        name=text,
+        name_addresses=(text,),
+        gloo_interface=text,
+        address=text,
+        interface=text,
+        mtu=9000,
+        wall_s=1e5,
+    )
+    for count in (2, 8, 20):
+        names = [f"{number}{text}" for number in range(count)]
+        facts = dict.fromkeys(names, other) | {names[0]: replace(other, versions={}, mtu=1500)}
+        trials = {
+            pair: Trial(end="refused", error=text)
+            if pair[0] == names[1]
+            else Trial(end="passed", round_trip_s=1e-3, bytes_per_s=1e6)
+            for pair in itertools.permutations(names, 2)
+        }
+        ahead_s = dict.fromkeys(names, 0.0) | {names[0]: 9.0}
+        found = tuple(host_checks(facts, ahead_s, {f"lost{text}": text}, trials))
+        package = Check("versions", "frameworks", "ok", text)
+        view = PreflightView(
+            Preflight(
+                machine=text, checks=(*found, package), facts={text: text}, links=links(trials)
+            )
+        )
+        assert {check.verdict for check in view.checks} == {"ok", "warning", "error"}
+        assert not unsafe(view.to_text())
+        assert not strange(view.to_html())
+        assert not unsafe(view.to_html())
+
+
+@pytest.mark.parametrize("stranger", CORPUS)
+def test_a_replay_of_a_stranger_stays_text(stranger: str) -> None:
+    text = CORPUS[stranger]
+    where = Position(file=text, line=1, function=text, code=text)
+    error = RankError(type=text, message=text, traceback=text, where=where)
+    call = InputCall(op=text, dtypes=(text,), shapes=((1,),), details={text: text}, where=where)
+    departure = Departure(
+        number=1, what="operation", recorded=call, replayed=call, libraries=(text,)
+    )
+    for agreement, end in (("departed", departure), ("record ended", None), ("other end", None)):
+        outcome = ReplayOutcome(
+            rank=0,
+            world_size=2,
+            served=1,
+            recorded=2,
+            at=call,
+            departure=end,
+            unequal=(departure,),
+            reason=text,
+            names=(text,),
+        )
+        view = ReplayView(
+            outcome,
+            agreement,
+            error=error,
+            recorded_error=error,
+            script=f"/{text}",
+            changed=True,
+            run=None,
+            session=types.SimpleNamespace(stopped=False),
+        )
+        assert not unsafe(view.to_text())
+        assert not unsafe(view.to_html())
+        assert not strange(view.to_html())
 
 
 @pytest.mark.parametrize("stranger", CORPUS)
