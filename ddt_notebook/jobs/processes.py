@@ -15,6 +15,10 @@ from ..wire.job_files import NUMBERS
 _SAME = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
 
 
+#: Those of a rank that torchrun started.
+_NUMBERS = NUMBERS[0][:2]
+
+
 class CannotAttach(DdtError):
     """There is no job that can be observed."""
 
@@ -59,15 +63,15 @@ def ranks_of(pids: Iterable[int]) -> list[RankProcess]:
     found: dict[int, RankProcess] = {}
     for pid in pids:
         for process in _family(pid):
-            variables = _environment(process)
-            rank = _rank(process.pid, variables)
-            if rank is not None and not _is_helper(process, variables):
+            rank = _rank_of(process)
+            if rank is not None and not _is_helper(process, rank):
                 found[process.pid] = rank
     if not found:
         numbers = ", ".join(map(str, pids))
         raise CannotAttach(
             f"process {numbers} and its children have no RANK and WORLD_SIZE in their environment: "
-            "name the launcher (torchrun, mpirun, srun) or a rank that it started"
+            "name the launcher (torchrun, mpirun) or a rank; below srun, those are children of "
+            "slurmstepd"
         )
     last = max(rank.generation for rank in found.values())
     result = sorted(
@@ -85,12 +89,12 @@ def _family(pid: int) -> list[psutil.Process]:
         process = psutil.Process(pid)
         if os.geteuid() not in (0, process.uids().effective):
             raise CannotAttach(f"process {pid} belongs to another user")
-        own = _environment(process)
-        if _rank(pid, own) is None:
+        if _rank_of(process) is None:
             return [process, *process.children(recursive=True)]
         parent = process.parent()
         siblings = parent.children() if parent is not None else []
-        same = [one for one in siblings if _job(_environment(one)) == _job(own)]
+        own = _job(_environment(process))
+        same = [one for one in siblings if _job(_environment(one)) == own]
     except psutil.NoSuchProcess:
         raise CannotAttach(f"process {pid} does not exist on this machine") from None
     except psutil.AccessDenied:
@@ -110,6 +114,29 @@ def _job(variables: Mapping[str, str]) -> tuple[str | None, ...]:
     return tuple(variables.get(name) for name in _SAME)
 
 
+def _rank_of(process: psutil.Process) -> RankProcess | None:
+    """The rank of a process; None for a launcher that another one numbered, as srun does."""
+    variables = _environment(process)
+    found = _rank(process.pid, variables)
+    if found is None or _NUMBERS[0] in variables:
+        return found
+    try:
+        below = [_environment(child) for child in process.children(recursive=True)]
+    except psutil.Error:
+        return found
+    return None if any(_starts(found, variables, child) for child in below) else found
+
+
+def _starts(rank: RankProcess, variables: Mapping[str, str], child: Mapping[str, str]) -> bool:
+    """Whether a child with these variables is a rank that the process launched, not a helper."""
+    if not set(_NUMBERS) <= set(child):
+        return False
+    numbers = tuple(child[name] for name in _NUMBERS)
+    return numbers != (str(rank.rank), str(rank.world_size)) or (
+        "TORCHELASTIC_RUN_ID" in child and "TORCHELASTIC_RUN_ID" not in variables
+    )
+
+
 def _rank(pid: int, variables: Mapping[str, str]) -> RankProcess | None:
     for rank, size, _ in NUMBERS:
         number, count = variables.get(rank, ""), variables.get(size, "")
@@ -127,7 +154,7 @@ def _rank(pid: int, variables: Mapping[str, str]) -> RankProcess | None:
     return None
 
 
-def _is_helper(process: psutil.Process, variables: Mapping[str, str]) -> bool:
+def _is_helper(process: psutil.Process, rank: RankProcess) -> bool:
     """Whether a rank started the process, such as a worker of a DataLoader."""
     try:
         parent = process.parent()
@@ -135,6 +162,5 @@ def _is_helper(process: psutil.Process, variables: Mapping[str, str]) -> bool:
         return False
     if parent is None:
         return False
-    above = _environment(parent)
-    own, theirs = _rank(process.pid, variables), _rank(parent.pid, above)
-    return own is not None and theirs is not None and own.rank == theirs.rank
+    theirs = _rank_of(parent)
+    return theirs is not None and rank.rank == theirs.rank

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -51,6 +53,32 @@ def test_ranks_are_read_from_what_launchers_set() -> None:
     assert of_slurm.address is None
     for strange in ({}, {"RANK": "4", "WORLD_SIZE": "4"}, {"RANK": "-1", "WORLD_SIZE": "4"}):
         assert processes._rank(7, strange) is None
+
+
+LAUNCHER = """
+import os, subprocess, sys
+asleep = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+for rank in "01":
+    numbers = {"RANK": rank, "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "a"}
+    subprocess.Popen(asleep, env=os.environ | numbers)
+print("started", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_launcher_below_srun_is_no_rank() -> None:
+    task = os.environ | {"SLURM_PROCID": "0", "SLURM_NTASKS": "1"}
+    command = [sys.executable, "-c", LAUNCHER]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=task, stdin=pipe, stdout=pipe, text=True) as launcher:
+        assert launcher.stdout is not None
+        assert launcher.stdout.readline() == "started\n"
+        found = processes.ranks_of([launcher.pid])
+        from_rank = processes.ranks_of([found[0].pid])
+        launcher.communicate()  # its input ends, which ends all three
+    assert [(one.rank, one.world_size) for one in found] == [(0, 2), (1, 2)]
+    assert launcher.pid not in [one.pid for one in found]
+    assert from_rank == found
 
 
 @pytest.mark.parametrize("target", ["train.py", "host:", ":29500", "-1"])
