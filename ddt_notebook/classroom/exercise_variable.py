@@ -64,6 +64,7 @@ class RecordedDataset:
             return samples[number].clone(), answers[number].clone()
 
         self._read = read
+        self._none = samples[:0], answers[:0]
         self._length = len(answers)
 
     def __len__(self) -> int:
@@ -74,7 +75,10 @@ class RecordedDataset:
 
     def take(self, indices: Iterable[int]) -> tuple[torch.Tensor, torch.Tensor]:
         """Several samples as one batch."""
-        inputs, labels = zip(*(self._read(index) for index in indices), strict=True)
+        read = [self._read(index) for index in indices]
+        if not read:
+            return self._none[0].clone(), self._none[1].clone()
+        inputs, labels = zip(*read, strict=True)
         return torch.stack(inputs), torch.stack(labels)
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import line_cell_magic, line_magic, magics_class
 
+from ..host.run_result import RunResult
 from ..host.session import active
+from ..model import Snapshot
 from ..runs import view_of
 from ..spelling import similar_names
 from ..views import words
@@ -184,17 +187,22 @@ class DDTMagics(RunningMagics):
     @line_magic
     @opt.options(opt.VIEW, opt.VARIABLES, opt.ZOOM)
     def ddt_show(self, args: argparse.Namespace, cell: str | None = None) -> object:
-        """Show one view of the last run, or of what the ranks hold."""
+        """Show one view of the last run, of what the ranks hold, or of a run that was kept."""
         if args.zoom and args.view != "timeline":
             raise UsageError("ddt_show: --zoom is for the timeline: %ddt_show timeline --zoom")
         if args.view not in VIEWS:
             known = ", ".join(VIEWS)
             raise UsageError(f"ddt_show: there is no view {args.view!r}; the views are: {known}")
-        session = self._session()
-        if not VIEWS[args.view].asks_ranks and session.last_run is None:
+        kept = self._kept_run(args.variables)
+        session = self._session() if kept is None else None
+        if session is not None and not VIEWS[args.view].asks_ranks and session.last_run is None:
             raise UsageError("ddt_show: nothing has run yet; put %%ddt on top of a cell and run it")
         with one_line("ddt_show"):
-            view = view_of(args.view, session, args.variables)
+            view = (
+                view_of(args.view, session, args.variables)
+                if session is not None
+                else view_of(args.view, kept)
+            )
         if args.zoom and getattr(self._shell, "kernel", None) is not None:
             from ..views.timeline import TimelineView
             from ..widgets.timeline_viewer import TimelineViewer
@@ -202,6 +210,11 @@ class DDTMagics(RunningMagics):
             assert isinstance(view, TimelineView)
             return TimelineViewer(view)
         return view
+
+    def _kept_run(self, names: Sequence[str]) -> RunResult | Snapshot | None:
+        """A run that the notebook keeps in a variable (``-o run``), if this is the only name."""
+        found = self._shell.user_ns.get(names[0]) if len(names) == 1 else None
+        return found if isinstance(found, (RunResult, Snapshot)) else None
 
     def _variable(self, name: str) -> object:
         known = self._shell.user_ns

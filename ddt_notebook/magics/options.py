@@ -291,7 +291,8 @@ VARIABLES = Option(
     nargs="*",
     default=[],  # else argparse takes it for required
     metavar="NAME",
-    help="variables of the ranks to look at, such as trainer.model (default all)",
+    help="variables of the ranks to look at, such as trainer.model (default all), or a run that "
+    "the notebook keeps (-o NAME of %%%%ddt, %%ddt_load, %%ddt_attach)",
 )
 
 

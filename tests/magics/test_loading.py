@@ -37,6 +37,7 @@ def test_dumps_are_diagnosed_and_kept_for_the_views(notebook: Notebook, job: Pat
     assert [finding.ranks for finding in report.findings] == [[0]]
     table = ddt.collectives(notebook.names["job"]).to_frame()
     assert set(table["op"]) == {"all_reduce"}
+    assert "all_reduce" in str(notebook.run("%ddt_show collectives job"))
 
 
 def test_a_saved_run_is_diagnosed(notebook: Notebook, job: Path) -> None:

@@ -14,8 +14,8 @@ EXERCISE = Exercise(
     story="""
     One of the samples is damaged, and reading it raises a `ValueError`. Somebody has put the step
     into `try … except` to avoid the error; now the job hangs. The cell should leave out only the
-    damaged sample; in every epoch, one rank should train on each of the others. The cell leaves the
-    trained `model`.
+    damaged sample. In every epoch, each other sample should be used once, by one of the ranks. The
+    cell leaves the trained `model`.
     """,
     faults=("exception-swallowed",),
     start="""

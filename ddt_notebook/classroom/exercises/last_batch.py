@@ -80,7 +80,11 @@ EXERCISE = Exercise(
         replace(OWN_SHARE, title="each rank reads an equal share, or one sample more"),
         WORKS,
         PARITY,
-        as_one(expected, _joined, within=0.05),
+        replace(
+            as_one(expected, _joined, within=0.05),
+            title="the ranks reach the parameters of one process, up to the size of a step for "
+            "which not all ranks have a batch",
+        ),
         accuracy(0.2),
     ),
     setting=Setting(per_rank=40, extra=1, epochs=8, batch=10, rate=0.3),
