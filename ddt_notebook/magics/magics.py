@@ -11,7 +11,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import line_cell_magic, line_magic, magics_class
 
 from ..host.run_result import RunResult
-from ..host.session import active
+from ..host.session import Session, active
 from ..model import Snapshot
 from ..runs import view_of
 from ..spelling import similar_names
@@ -194,15 +194,11 @@ class DDTMagics(RunningMagics):
             known = ", ".join(VIEWS)
             raise UsageError(f"ddt_show: there is no view {args.view!r}; the views are: {known}")
         kept = self._kept_run(args.variables)
-        session = self._session() if kept is None else None
-        if session is not None and not VIEWS[args.view].asks_ranks and session.last_run is None:
+        shown = self._session() if kept is None else kept
+        if isinstance(shown, Session) and not VIEWS[args.view].asks_ranks and not shown.last_run:
             raise UsageError("ddt_show: nothing has run yet; put %%ddt on top of a cell and run it")
         with one_line("ddt_show"):
-            view = (
-                view_of(args.view, session, args.variables)
-                if session is not None
-                else view_of(args.view, kept)
-            )
+            view = view_of(args.view, shown, () if kept else args.variables)
         if args.zoom and getattr(self._shell, "kernel", None) is not None:
             from ..views.timeline import TimelineView
             from ..widgets.timeline_viewer import TimelineViewer

@@ -17,7 +17,8 @@ CARD = FaultCard(
     why="""
         A process that receives SIGSTOP, or SIGTSTP from a terminal, does not run until it gets
         SIGCONT. A debugger, a job scheduler that preempts, a frozen container or a program that
-        reads from the terminal in the background does this.
+        reads from the terminal in the background does this. The cell below sends the signal itself,
+        as a scheduler would.
     """,
     broken="""
         import os, signal
