@@ -153,7 +153,8 @@ def _path() -> Iterator[str]:
         path = lessons.lesson_file(code).relative_to(folder)
         links = exercises_line(code).replace("../exercises/", "notebooks/exercises/")
         practice = f" · {links.removeprefix('- ')}" if links else ""
-        minutes = re.search(r"· (\d+)\s+minutes", (folder / path).read_text(encoding="utf-8"))
+        first = json.loads((folder / path).read_text(encoding="utf-8"))["cells"][0]
+        minutes = re.search(r"· (\d+)\s+minutes", "".join(first["source"]))
         time = f", {minutes[1]} minutes" if minutes else ""
         yield f"1. [{lessons.heading(path)}](notebooks/{path.as_posix()}){time}{practice}\n"
 
