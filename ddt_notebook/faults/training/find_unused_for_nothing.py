@@ -66,7 +66,10 @@ CARD = FaultCard(
         The warning is in the log of every rank, once, far above everything else. A profile shows
         time between forward and backward, and one more all-reduce of int32 in each iteration.
     """,
-    apart={"unused-parameters": "some are unused indeed, and the option is needed"},
+    apart={
+        "unused-parameters": "some are unused indeed, or the loss ignores an "
+        "output that forward returns (DDP warns then, too): the option is needed"
+    },
     references=(
         Reference(
             "DistributedDataParallel: find_unused_parameters",
