@@ -274,6 +274,11 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
     "resumed-without-state": (
         "{ranks} {resumes|resume} from {file} without the state of the {state} that it holds"
     ),
+    "resumed-without-entries": lambda f: (
+        f"{ranks_text(f.ranks)} {agree(f.ranks, 'resumes', 'resume')} from {f.values['file']} and "
+        f"{agree(f.ranks, 'leaves', 'leave')} in it what it holds as "
+        + listing([repr(key) for key in f.values["keys"]])
+    ),
     "graphs-kept": (
         "{ranks} {keeps|keep} the graphs of past steps: something holds their losses or outputs, "
         "and memory grows in every step"
@@ -641,6 +646,11 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "file-holds-state": (
         "the file holds the state of the {state}, and its load_state_dict was not called"
     ),
+    "nothing-took-over": (
+        "when training began, no object held this state, while others of the file had been taken "
+        "over"
+    ),
+    "counts-on": "the program counts on from a number in the file",
     "took-state-over": "{ranks} took it over",
     "graphs-alive": "the graphs of {graphs} of the first 32 backward passes were alive at once",
     "clipped-then-combined": (

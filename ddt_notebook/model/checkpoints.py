@@ -79,6 +79,33 @@ class StateLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeftState:
+    """A state in a loaded file that nothing had taken over when training began.
+
+    The program took other states of the file over, and counts on from a number in it.
+
+    Attributes
+    ----------
+    path
+        The path of the file.
+    where
+        The user's line that loaded it.
+    key
+        The key of the state in the file.
+    kind
+        What it is the state of; ``"tensors"`` if it may be that of a model.
+    saved
+        Whether the program later saved a state with the same key.
+    """
+
+    path: str
+    where: Position | None = None
+    key: str = ""
+    kind: Literal["optimizer", "scheduler", "tensors"] = "tensors"
+    saved: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankCheckpoints:
     """What one rank saved and loaded in a run; only the first calls are kept.
 
@@ -95,6 +122,8 @@ class RankCheckpoints:
         ``"scheduler"``, ``"scaler"``. A scheduler that holds others counts several times.
     states
         State dicts that its models did not use, if no later one replaced them.
+    left
+        States that it left in a file from which it went on.
     """
 
     rank: int
@@ -102,3 +131,4 @@ class RankCheckpoints:
     more: int = 0
     restored: dict[str, int] = field(default_factory=dict)
     states: tuple[StateLoad, ...] = ()
+    left: tuple[LeftState, ...] = ()

@@ -13,7 +13,7 @@ from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.happens_before import Order
 from ddt_notebook.model import Fact, Finding, Place
-from ddt_notebook.model.checkpoints import CheckpointUse, StateLoad
+from ddt_notebook.model.checkpoints import CheckpointUse, LeftState, StateLoad
 from ddt_notebook.program.nodes import calls_in, is_call
 
 _Uses = dict[int, list[CheckpointUse]]
@@ -179,6 +179,34 @@ def not_resumed(context: Context, kind: str) -> list[int]:
     return [rank for rank in trained if rank not in took]
 
 
+def states_left(context: Context) -> Iterator[Finding]:
+    """Report files from which ranks go on, with states that nothing has taken over."""
+    if context.snapshot.outcome != "ok":
+        return
+    found: dict[tuple[Place | None, str], dict[int, LeftState]] = defaultdict(dict)
+    for report in context.snapshot.checkpoints:
+        for left in report.left:
+            if left.saved or left.kind != "tensors":
+                found[context.place(left.where, "loads"), left.key][report.rank] = left
+    trained = _trained(context)
+    everywhere = {key: lefts for key, lefts in found.items() if set(trained) <= lefts.keys()}
+    if not everywhere or any(True for _ in resumed_apart(context)):
+        return
+    keys = [key for _, key in everywhere]
+    lefts = next(iter(everywhere.values()))
+    first = lefts[min(lefts)]
+    yield conclude(
+        "D.2.5",
+        "resumed-without-entries",
+        cause="resumed-without-state",
+        ranks=lefts,
+        values={"file": first.path.rsplit("/", 1)[-1], "keys": tuple(keys)},
+        places={rank: context.place(left.where, "loads") for rank, left in lefts.items()},
+        facts=[Fact(kind="nothing-took-over"), Fact(kind="counts-on")],
+        confidence="likely",
+    )
+
+
 def resumed_incompletely(context: Context) -> Iterator[Finding]:
     """Report, as a hint, jobs that go on from a file and leave an optimizer's state in it."""
     restored = _restored(context)
@@ -189,7 +217,7 @@ def resumed_incompletely(context: Context) -> Iterator[Finding]:
                 path = use.renamed or use.path
                 saved[path] = max(use.began_s, saved.get(path, 0.0))
     trained = _trained(context)
-    if context.snapshot.outcome != "ok":
+    if context.snapshot.outcome != "ok" or any(True for _ in states_left(context)):
         return
     for kind, states in _states_of_files(context).items():
         if kind == "scaler" or not trained or any(restored[r].get(kind) for r in restored):
@@ -287,5 +315,5 @@ def _by_path(context: Context, action: str) -> dict[str, _Uses]:
     return {path: dict(uses) for path, uses in found.items()}
 
 
-RULES = (nothing_loaded, written_together, read_too_early, resumed_apart)
+RULES = (nothing_loaded, written_together, read_too_early, resumed_apart, states_left)
 HINTS = (wrapped_states, resumed_incompletely)

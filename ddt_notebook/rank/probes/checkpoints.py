@@ -16,6 +16,7 @@ import torch
 from torch.optim import Optimizer, lr_scheduler
 
 from ...model.checkpoints import CheckpointUse, RankCheckpoints, StateLoad
+from . import left_states
 from .frames import user_line
 
 _MOST_USES = 100
@@ -41,6 +42,7 @@ class CheckpointRecord:
     def begin_run(self) -> None:
         """Begin a cell."""
         self.uses, self.more = [], 0
+        left_states.RECORD.begin_run()
         self._loaded_epoch = self._resumed = None
         self.states.clear()
         self.restored.clear()
@@ -82,6 +84,7 @@ class CheckpointRecord:
             more=self.more,
             restored=dict(self.restored),
             states=tuple(self.states.values())[:_MOST_USES],
+            left=left_states.RECORD.observed(),
         )
 
 
@@ -129,6 +132,7 @@ def _restoring(owner: Any, kind: str) -> None:
         __tracebackhide__ = True
         result = original(*args, **kwargs)
         RECORD.restores(kind, args[0])
+        left_states.RECORD.takes(args[1] if len(args) > 1 else kwargs.get("state_dict"))
         return result
 
     owner.load_state_dict = load_state_dict
@@ -164,6 +168,9 @@ def _recording(
                 devices = tuple(sorted(_devices(result)))
                 holds = tuple(sorted(_states(result)))
                 epoch = _epoch(result)
+                left_states.RECORD.loads(path, where, result)
+            else:
+                left_states.RECORD.saves(kwargs.get("obj", args[0] if args else None))
             return result
         finally:
             use = CheckpointUse(
@@ -188,6 +195,7 @@ def _taking_over(function: Callable[..., Any]) -> Callable[..., Any]:
         __tracebackhide__ = True
         result = function(model, state_dict, *args, **kwargs)
         RECORD.restored["model"] += 1
+        left_states.RECORD.takes(state_dict)
         missing, unexpected = result if isinstance(result, tuple) else ((), ())
         RECORD.states.pop(id(model), None)
         if unexpected and len(unexpected) == len(state_dict):

@@ -35,7 +35,7 @@ from ...model.partition import LoaderPartition
 from ...model.torch_features import LOADERS
 from .. import torch_private
 from ..user_signals import let_through
-from . import accumulated, checkpoints, evaluations, training
+from . import accumulated, checkpoints, evaluations, left_states, training
 from .fingerprints import joint_content, on_cpu
 from .frames import user_line
 
@@ -358,6 +358,7 @@ def install() -> None:
     @functools.wraps(original_set_epoch)
     def set_epoch(self: Any, epoch: int) -> None:
         original_set_epoch(self, epoch)
+        left_states.RECORD.counts(epoch)
         RECORD.epoch_set.add(self)
 
     for kind in (DataLoader, DistributedSampler, Subset):

@@ -34,6 +34,7 @@ from . import (
     early_reads,
     evaluations,
     exchanged,
+    left_states,
     loss_graph,
     parameter_writes,
     replicated,
@@ -54,6 +55,7 @@ _MAX_LOSSES = 4
 _MAX_CLIPPED = 64
 _TENSOR = torch.Tensor
 _exchanged = exchanged.RECORD
+_left = left_states.RECORD
 
 
 class TrainingRecord:
@@ -310,6 +312,8 @@ class TrainingRecord:
         try:
             self.backwards += 1
             self.compiled = None
+            if _left.waits:
+                _left.begins()
             if self._first_backward is None:
                 self._first_backward = user_line(sys._getframe())
                 self._loss = loss_graph.describe(loss)
