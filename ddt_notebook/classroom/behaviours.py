@@ -58,7 +58,10 @@ def _ends(seen: Evidence) -> str:
         return "the cell hangs: ranks wait in a collective that cannot complete"
     if seen.snapshot.outcome == "interrupted":
         return f"the cell did not end; it was stopped after {seen.seconds:.0f} s"
-    raised = "; ".join(f"rank {r} raised {safe.one_line(e, 160)}" for r, e in seen.errors.items())
+    # the first error first: those of other ranks may follow from it
+    times = {r.rank: (r.error.released, r.error.at_s or 0.0) for r in reports if r.error}
+    ranks = sorted(seen.errors, key=lambda rank: times.get(rank, (True, 0.0)))
+    raised = "; ".join(f"rank {r} raised {safe.one_line(seen.errors[r], 160)}" for r in ranks)
     return raised or "not every rank finished the cell"
 
 

@@ -39,7 +39,7 @@ from ddt_notebook.classroom.notebooks import (
 )
 from ddt_notebook.classroom.progress import ExerciseList, ExercisePage, StudentProgress
 from ddt_notebook.host.errors import SessionError
-from ddt_notebook.model import Cell, Snapshot
+from ddt_notebook.model import Cell, RankError, RankReport, Snapshot
 from ddt_notebook.program.parse import exercise_of, without_cell_magic
 from ddt_notebook.symptoms.lessons import lesson_folders
 
@@ -72,6 +72,25 @@ def test_a_cell_that_reads_no_sample_does_not_pass(name: str, trained: bool) -> 
     verdicts = {verdict.key: verdict.state for verdict in _judge(one, seen)}
     assert verdicts["ends"] == "ok"
     assert verdicts["reads-once"] == "fails"
+
+
+def test_the_first_error_is_named_first() -> None:
+    one = exercise("two-hosts")
+    found = {
+        0: RankError(type="RuntimeError", message="Connection closed by peer", at_s=2.0),
+        1: RankError(type="RuntimeError", message="freed", at_s=0.5, released=True),
+        2: RankError(type="FileNotFoundError", message="no file", at_s=1.0),
+    }
+    reports = tuple(RankReport(rank=r, state="failed", error=error) for r, error in found.items())
+    cell = Cell(number=1, source="")
+    seen = Evidence(
+        data=draw_data(one.setting, SEED, 3),
+        snapshot=Snapshot(cell=cell, ranks=reports, world_size=3, outcome="failed"),
+        errors={rank: error.type for rank, error in found.items()},
+        journals={},
+    )
+    message = next(_judge(one, seen)).message
+    assert [word for word in message.split() if word.isdecimal()] == ["2", "0", "1"]
 
 
 @pytest.mark.parametrize("name", exercise_names())
