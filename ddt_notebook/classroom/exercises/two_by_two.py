@@ -61,9 +61,9 @@ EXERCISE = Exercise(
     minutes=20,
     story="""
     Four ranks form a 2×2 mesh. The two ranks of a row hold the halves of each layer (tensor
-    parallel), and the two rows share the samples (FSDP2). Nothing fails, and all ranks agree, but
-    the trained parameters are not those of one process. The cell leaves `model`, which has the
-    whole trained parameters on every rank.
+    parallel), and the two rows share the samples (FSDP2). Nothing fails, but the trained
+    parameters are not those of one process, and not even equal on all ranks. The cell leaves
+    `model`, which should have the whole trained parameters on every rank.
     """,
     faults=("tensor-parallel-inputs-differ",),
     lesson="E.7",
