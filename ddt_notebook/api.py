@@ -86,9 +86,9 @@ def diagnose_dumps(path: str | Path) -> DisplayedReport:
         one folder with any of these: the Flight Recorder's dumps, one file for each rank, as
         ``TORCH_FR_DUMP_TEMP_FILE`` names them (``…/nccl_trace_rank_0``), pickled or as JSON; logs
         of all ranks or of each one, such as torchrun's ``--log-dir``; stacks of ranks as py-spy or
-        faulthandler print them (``rank3.txt``). Of large dumps, the snapshot holds the last
-        collectives that all members of a group completed alike, and everything after the first
-        difference.
+        faulthandler print them (``rank3.txt``). Or one log. Of large dumps, the snapshot holds the
+        last collectives that all members of a group completed alike, and everything after the
+        first difference.
 
     Returns
     -------
@@ -103,26 +103,36 @@ def diagnose_dumps(path: str | Path) -> DisplayedReport:
     OSError
         If the path cannot be read.
     """
+    from .diagnosis.text import diagnose_log, job_findings
     from .diagnosis.text import diagnose_text as _diagnose_text
-    from .diagnosis.text import job_findings
-    from .dumps.collection import collect
+    from .dumps.collection import collect, is_log
     from .jobs.launches import is_recorded
     from .jobs.recorded_job import snapshot_of_folder
+    from .model.codec import FormatError
 
     if is_recorded(Path(path)):
         recorded = snapshot_of_folder(Path(path))
         return show(_diagnose(recorded), recorded)
-    found = collect(path)
+    if is_log(Path(path)):
+        return show(diagnose_log(path))
+    jobs = [one for one in sorted(Path(path).glob("*")) if is_recorded(one)]
+    below = f"; there is a recorded job below it: {jobs[-1]}" if jobs else ""
+    try:
+        found = collect(path)
+    except FormatError as error:
+        raise FormatError(f"{error}{below}") from None
+    if found.snapshot is None and below:
+        raise FormatError(f"{path} holds logs only{below}")
     if found.snapshot is not None:
         report = replace(_diagnose(found.snapshot), log=found.log or None)
-        if report.findings or not found.text:
+        # a process aborts itself after something that the logs may show
+        explained = any(finding.cause != "native-abort" for finding in report.findings)
+        said = _diagnose_text(found.text, found.log) if found.text and not explained else None
+        if said is None or not said.findings:
             of_logs, hints = job_findings.merged(report.findings, found.log)
-            report = replace(report, findings=of_logs, hints=[*hints, *report.hints])
-            return show(report, found.snapshot)
-    said = _diagnose_text(found.text, found.log)
-    if found.snapshot is None:
-        return show(said, None, found.notes)
-    return show(said if said.findings else report, found.snapshot)
+            said = replace(report, findings=of_logs, hints=[*hints, *report.hints])
+        return show(said, found.snapshot)
+    return show(_diagnose_text(found.text, found.log), None, found.notes)
 
 
 def attach(*targets: int | str, between_s: float = 2.0) -> DisplayedReport:

@@ -57,6 +57,14 @@ class Collection:
     log: LogFacts
 
 
+def is_log(path: Path) -> bool:
+    """Whether a path is a text file that is no dump by its name."""
+    if not path.is_file() or files.rank_of(path) is not None or path.suffix in _OTHERS:
+        return False
+    head = _head(path)
+    return bool(head) and b"\0" not in head
+
+
 def collect(path: str | Path) -> Collection:
     """Read a folder, or one dump.
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from ..model import Cell
+from ..model import Cell, Snapshot
 from ..model.observation import Observation
 from ..wire.messages import Failed, FetchVariable
 from ..wire.objects import CannotTravel, pack_for_ranks, unpack_from_rank
@@ -708,7 +708,11 @@ class ActiveSession:
         Observers of the ranks' progress while cells run in it.
     listeners
         Each makes a listener for every cell that begins in it, in addition to the cell's own.
+    loaded
+        The run of a job or of a file that was loaded since the last cell ran; None without one.
     """
+
+    loaded: Snapshot | None = None
 
     def __init__(self) -> None:
         self.observers: list[RunObserver] = []
@@ -723,7 +727,7 @@ class ActiveSession:
 
     def set(self, session: Session | None) -> None:
         """Make ``session`` the active one; None for no session."""
-        self._session = session
+        self._session, self.loaded = session, None
 
     def last_run(self) -> RunResult | None:
         """The last run in an active session, which may have ended since; None if there is none."""
@@ -731,7 +735,7 @@ class ActiveSession:
 
     def keep(self, run: RunResult | None) -> None:
         """Make ``run`` the last run; None for no run."""
-        self._last_run = run
+        self._last_run, self.loaded = run, None
         if run is None or self.faulty_before(run.snapshot.cell) is not None:
             self._faulty_run = None
 

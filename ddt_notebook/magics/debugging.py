@@ -162,6 +162,8 @@ class DebugMagics(RunningMagics):
 
     def _report_or_ask(self) -> Displayable:
         """The findings of the last run; without findings, what it shows, and the questions."""
+        if active.loaded is not None:
+            return api.diagnose(active.loaded)
         run = last_run()
         if run is None:
             return self._show(Assistant.asking(Message(_FIRST_STEPS)))

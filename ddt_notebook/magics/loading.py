@@ -22,14 +22,16 @@ from .base import one_line
 from .output_stream import OutputStreamer
 
 _PATH = opt.Option(
-    "path", metavar="PATH", help="a folder of dumps, logs and stacks, or a saved run (.ddt.json)"
+    "path",
+    metavar="PATH",
+    help="a folder of dumps, logs and stacks, a log, or a saved run (.ddt.json)",
 )
 _OUT = opt.Option(
     "-o",
     "--out",
     type=opt.name,
     metavar="NAME",
-    help="variable that receives the snapshot, for views such as ddt.collectives(NAME)",
+    help="variable that receives the snapshot, for %%ddt_show collectives NAME later on",
 )
 _TARGETS = opt.Option(
     "targets",
@@ -58,7 +60,10 @@ class LoadMagics(Magics):
     @line_magic
     @opt.options(_PATH, _OUT)
     def ddt_load(self, args: argparse.Namespace, cell: str | None = None) -> DisplayedReport:
-        """Diagnose what a real job left behind (dumps, logs, stacks), or a run that was saved."""
+        """Diagnose what a real job left behind (dumps, logs, stacks), or a run that was saved.
+
+        %ddt_show then shows its views, until a cell runs.
+        """
         path = Path(args.path).expanduser()
         try:
             if path.name.endswith(".ddt.json"):
@@ -69,9 +74,7 @@ class LoadMagics(Magics):
             raise UsageError(f"ddt_load: {error}") from None
         except OSError as error:
             raise UsageError(f"ddt_load: {path}: {error.strerror}") from None
-        if args.out:
-            self._shell.user_ns[args.out] = report.snapshot
-        return report
+        return self._loaded(report, args)
 
     @line_magic
     @opt.options(_FOLDER, _RANK, _REPLAY_OUT)
@@ -105,11 +108,19 @@ class LoadMagics(Magics):
     @line_magic
     @opt.options(_TARGETS, _OUT)
     def ddt_attach(self, args: argparse.Namespace, cell: str | None = None) -> DisplayedReport:
-        """Diagnose a running job, recorded or started without ddt_notebook."""
+        """Diagnose a running job, recorded or started without ddt_notebook.
+
+        %ddt_show then shows its views, until a cell runs.
+        """
         try:
             report = api.attach(*args.targets)
         except DdtError as error:
             raise UsageError(f"ddt_attach: {error}") from None
+        return self._loaded(report, args)
+
+    def _loaded(self, report: DisplayedReport, args: argparse.Namespace) -> DisplayedReport:
+        """Keep the run for %ddt_show and %ddt_debug, and for the variable that was named."""
+        active.loaded = report.snapshot
         if args.out:
             self._shell.user_ns[args.out] = report.snapshot
         return report

@@ -11,7 +11,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import line_cell_magic, line_magic, magics_class
 
 from ..host.run_result import RunResult
-from ..host.session import Session, active
+from ..host.session import active
 from ..model import Snapshot
 from ..runs import view_of
 from ..spelling import similar_names
@@ -19,6 +19,8 @@ from ..views import words
 from ..views.displayable import Displayable, Message
 from ..views.explain import page
 from ..views.registry import VIEWS
+from ..views.report import DisplayedReport
+from ..views.run_view import RunView
 from ..views.session_status import StatusView
 from . import options as opt
 from .base import RunningMagics, one_line, report_of, script_of
@@ -187,18 +189,14 @@ class DDTMagics(RunningMagics):
     @line_magic
     @opt.options(opt.VIEW, opt.VARIABLES, opt.ZOOM)
     def ddt_show(self, args: argparse.Namespace, cell: str | None = None) -> object:
-        """Show one view of the last run, of what the ranks hold, or of a run that was kept."""
+        """Show one view of the last run, of a loaded or kept one, or of what the ranks hold."""
         if args.zoom and args.view != "timeline":
             raise UsageError("ddt_show: --zoom is for the timeline: %ddt_show timeline --zoom")
         if args.view not in VIEWS:
             known = ", ".join(VIEWS)
             raise UsageError(f"ddt_show: there is no view {args.view!r}; the views are: {known}")
-        kept = self._kept_run(args.variables)
-        shown = self._session() if kept is None else kept
-        if isinstance(shown, Session) and not VIEWS[args.view].asks_ranks and not shown.last_run:
-            raise UsageError("ddt_show: nothing has run yet; put %%ddt on top of a cell and run it")
         with one_line("ddt_show"):
-            view = view_of(args.view, shown, () if kept else args.variables)
+            view = self._view(args.view, args.variables)
         if args.zoom and getattr(self._shell, "kernel", None) is not None:
             from ..views.timeline import TimelineView
             from ..widgets.timeline_viewer import TimelineViewer
@@ -207,10 +205,22 @@ class DDTMagics(RunningMagics):
             return TimelineViewer(view)
         return view
 
-    def _kept_run(self, names: Sequence[str]) -> RunResult | Snapshot | None:
-        """A run that the notebook keeps in a variable (``-o run``), if this is the only name."""
-        found = self._shell.user_ns.get(names[0]) if len(names) == 1 else None
-        return found if isinstance(found, (RunResult, Snapshot)) else None
+    def _view(self, name: str, names: Sequence[str]) -> RunView:
+        """A view of a run that a variable of the notebook holds, that was loaded, or the last."""
+        held = self._shell.user_ns.get(names[0]) if len(names) == 1 else None
+        if isinstance(held, Snapshot | RunResult):
+            return view_of(name, held)
+        if isinstance(held, DisplayedReport) and held.snapshot is not None:
+            return view_of(name, held.snapshot)
+        asks_ranks = VIEWS[name].asks_ranks
+        if names and not asks_ranks:
+            raise UsageError(f"ddt_show: {names[0]!r} is no run: %ddt_load PATH -o NAME makes one")
+        if active.loaded is not None and not names:
+            return view_of(name, active.loaded)
+        session = self._session()
+        if not asks_ranks and session.last_run is None:
+            raise UsageError("ddt_show: nothing has run yet; put %%ddt on top of a cell and run it")
+        return view_of(name, session, names)
 
     def _variable(self, name: str) -> object:
         known = self._shell.user_ns

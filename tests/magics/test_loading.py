@@ -9,6 +9,7 @@ import pytest
 from IPython.core.error import UsageError
 
 import ddt_notebook as ddt
+from ddt_notebook.wire.job_files import STARTED
 
 from .conftest import Notebook
 
@@ -38,6 +39,34 @@ def test_dumps_are_diagnosed_and_kept_for_the_views(notebook: Notebook, job: Pat
     table = ddt.collectives(notebook.names["job"]).to_frame()
     assert set(table["op"]) == {"all_reduce"}
     assert "all_reduce" in str(notebook.run("%ddt_show collectives job"))
+
+
+def test_views_are_of_what_was_loaded_last(notebook: Notebook, job: Path) -> None:
+    notebook.run(f"%ddt_load {job} -o job")
+    assert notebook.run("%ddt_show collectives").to_frame()["op"].tolist() == ["all_reduce"] * 2
+    assert [finding.ranks for finding in notebook.run("%ddt_debug").findings] == [[0]]
+    with pytest.raises(UsageError, match="memory"):  # dumps have none, and there are no ranks
+        notebook.run("%ddt_show memory")
+    notebook.run("%ddt_start -n 1")
+    notebook.run("%%ddt\nx = 1")
+    assert notebook.run("%ddt_show collectives").to_frame().empty
+    assert not notebook.run("%ddt_show collectives job").to_frame().empty
+    with pytest.raises(UsageError, match="'nothing' is no run"):
+        notebook.run("%ddt_show collectives nothing")
+
+
+def test_one_log_is_diagnosed(notebook: Notebook, tmp_path: Path) -> None:
+    log = tmp_path / "job.out"
+    log.write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
+    report = notebook.run(f"%ddt_load {log}")
+    assert [finding.symptom for finding in report.findings][:1] == ["D.1.2"]
+
+
+def test_the_folder_above_a_recorded_job_names_it(notebook: Notebook, tmp_path: Path) -> None:
+    (tmp_path / "ddt-job-1").mkdir()
+    (tmp_path / "ddt-job-1" / f"host-17{STARTED}").write_text("{}")
+    with pytest.raises(UsageError, match=r"there is a recorded job below it: .*ddt-job-1"):
+        notebook.run(f"%ddt_load {tmp_path}")
 
 
 def test_a_saved_run_is_diagnosed(notebook: Notebook, job: Path) -> None:

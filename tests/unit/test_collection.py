@@ -121,6 +121,19 @@ def test_sigterm_of_torchrun_is_a_consequence(tmp_path: Path) -> None:
     assert (finding.kind, finding.ranks) == ("died", [1])
 
 
+WATCHDOG = (
+    "[rank1]:[E ProcessGroupNCCL.cpp:616] [Rank 1] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for "
+    "600012 milliseconds before timing out.\n"
+)
+
+
+def test_what_was_printed_before_an_abort_explains_it(tmp_path: Path) -> None:
+    (tmp_path / "job.out").write_text(WATCHDOG + summary((1, -6), (0, -15)))
+    first = ddt.diagnose_dumps(tmp_path).findings[0]
+    assert (first.symptom, first.kind) == ("D.2.1", "text-says")
+
+
 def test_a_hang_that_was_killed_is_read_as_the_hang(tmp_path: Path) -> None:
     dumps(tmp_path, True, False, True)
     (tmp_path / "job.out").write_text(summary((1, -9), (0, -9), (2, -9)))

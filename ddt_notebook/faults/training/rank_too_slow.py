@@ -55,7 +55,7 @@ CARD = FaultCard(
         Advice(
             "fix communication configuration",
             "allow more time if the work is meant to take that long: `timeout=` of "
-            "init_process_group in a job, a larger `-t SECONDS` or none here",
+            "init_process_group in a job; in a notebook a larger `-t SECONDS`, or none",
         ),
         Advice(
             "fix behavior logic",
