@@ -6,6 +6,7 @@ import atexit
 import os
 import platform
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -153,9 +154,14 @@ class ForkServerHandle:
                 raise SessionError(f"the ranks' parent process is gone: {self._said()}") from error
         deadline = time.monotonic() + _REPLY_LIMIT_S
         while number not in self._replies:
-            if self._lost or time.monotonic() > deadline:
+            if not self._lost and time.monotonic() > deadline:
+                self._process.kill()  # the next start begins with another one
+                self._lost = True
+            if self._lost:
                 raise SessionError(f"the ranks' parent process does not answer: {self._said()}")
             self._receive(0.2)
+            if number not in self._replies and self._process.poll() is None:
+                self._process.send_signal(signal.SIGCONT)  # a cell may have stopped it
         return self._replies.pop(number)
 
     def ended(self, pids: Iterable[int]) -> dict[int, int]:

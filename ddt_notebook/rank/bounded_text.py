@@ -6,11 +6,16 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
+_Made = TypeVar("_Made")
 #: How long the user's code may take to make the text of one cell's result or exceptions.
 LIMIT_S = 2.0
+#: How long the traceback of an exception, and its lines as data, may take to make each.
+TRACEBACK_LIMIT_S = 4.0
 _MOST_CHARACTERS = 200_000
+#: Of more notes of an exception, the first ones are shown.
+_MOST_NOTES = 100
 #: What swallows the first interruption is interrupted again after this time.
 _AGAIN_S = 0.1
 
@@ -42,6 +47,23 @@ class TextMaker:
             self._made[id(subject)] = subject, self._make(subject, make)
         return self._made[id(subject)][1]
 
+    def notes_of(self, error: object) -> list[str]:
+        """The notes of an exception, as far as they could be made."""
+        made: list[str] = []
+
+        def notes(error: Any) -> str:
+            found = getattr(error, "__notes__", ())
+            listed = found if isinstance(found, (list, tuple)) else [found]
+            made.extend(cut(str(note)) for note in listed[:_MOST_NOTES])
+            return (
+                f"[{left} more notes are left out]"
+                if (left := len(listed) - _MOST_NOTES) > 0
+                else ""
+            )
+
+        last = self._make(error, notes)
+        return [*made, last] if last else made
+
     def _make(self, subject: object, make: Callable[[Any], str]) -> str:
         kind = type(subject).__name__
         name = getattr(make, "__name__", "str")
@@ -49,7 +71,7 @@ class TextMaker:
         if self._left_s <= 0:
             return f"<{kind}: its __{name}__ was not called, because others took too long>"
         try:
-            found = self._limited(lambda: make(subject))
+            found = self.limited(lambda: make(subject))
         except _TookTooLong:
             self._left_s = 0
             return late
@@ -61,7 +83,8 @@ class TextMaker:
             return late
         return cut(found)
 
-    def _limited(self, make: Callable[[], str]) -> str:
+    def limited(self, make: Callable[[], _Made]) -> _Made:
+        """What ``make`` returns; where time is limited, an exception is raised in it."""
         if threading.current_thread() is not threading.main_thread():
             return make()
         started = time.monotonic()
@@ -84,6 +107,14 @@ class TextMaker:
             self._left_s -= took
             if users[0]:  # the user's own alarm
                 signal.setitimer(signal.ITIMER_REAL, max(users[0] - took, 0.001), users[1])
+
+
+def within(limit_s: float, make: Callable[[], _Made], instead: Callable[[], _Made]) -> _Made:
+    """What ``make`` returns, or else ``instead``, if ``make`` takes longer than ``limit_s``."""
+    try:
+        return TextMaker(limit_s).limited(make)
+    except _TookTooLong:
+        return instead()
 
 
 def cut(text: str, most: int = _MOST_CHARACTERS) -> str:

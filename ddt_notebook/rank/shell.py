@@ -20,7 +20,8 @@ from traitlets import Any as AnyTrait
 from traitlets.config import Config
 
 from ..model import RankError
-from .bounded_text import TextMaker
+from . import bounded_text
+from .bounded_text import TextMaker, within
 from .tracebacks import BETWEEN, chain_of, describe_error, format_folded, is_large
 
 
@@ -116,8 +117,8 @@ class RankShell(InteractiveShell):
         format_exception = formatter.format_exception
 
         def bounded(kind: Any, error: Any) -> Any:
-            notes = getattr(error, "__notes__", ())
-            return format_exception(kind, _Told(self._texts.text(error), notes))
+            told = _Told(self._texts.text(error), self._texts.notes_of(error))
+            return format_exception(kind, told)
 
         formatter.format_exception = bounded  # type: ignore[method-assign]
 
@@ -158,11 +159,20 @@ class RankShell(InteractiveShell):
         kind, error, level = exc_tuple or sys.exc_info()
         shown_level = _without_magics(level)
         shown: Any = (kind, error, shown_level)
-        chain = chain_of(error) if error is not None else []
-        if is_large(chain, shown_level):
-            self._showtraceback(kind, error, [format_folded(chain, shown_level, self._texts)])
-        else:
-            super().showtraceback(shown, *args, **kwargs)
+
+        def show() -> None:
+            chain = chain_of(error) if error is not None else []
+            if is_large(chain, shown_level):
+                self._showtraceback(kind, error, [format_folded(chain, shown_level, self._texts)])
+            else:
+                super(RankShell, self).showtraceback(shown, *args, **kwargs)
+
+        def show_without_lines() -> None:
+            text = f"{kind.__name__}: {self._texts.text(error)}"
+            why = "[the traceback is left out, because its lines could not be read in time]"
+            self._showtraceback(kind, error, [text, why])
+
+        within(bounded_text.TRACEBACK_LIMIT_S, show, show_without_lines)
 
     def forget_errors(self) -> None:
         """Drop the exceptions kept for a debugger: their frames keep stores and sockets alive.

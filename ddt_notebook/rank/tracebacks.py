@@ -15,7 +15,8 @@ from types import TracebackType
 
 from ..model import Position, RankError
 from ..model.user_code import is_user_code, users_line
-from .bounded_text import TextMaker, cut
+from . import bounded_text
+from .bounded_text import TextMaker, cut, within
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 #: Where Python raised in a callback of C++: pybind11 adds it to the text of the exception that it
@@ -33,19 +34,24 @@ _MAX_PRINTED = 4_000
 _MAX_LEVELS = 20
 #: Of a longer chain of exceptions, the last ones are formatted.
 _MAX_CHAIN = 8
+#: Of a group of more exceptions, only the group is formatted.
+_MAX_GROUP = 40
 
 
-def position(file: str, line: int, function: str) -> Position:
-    """A `Position` with its source line."""
-    code = linecache.getline(file, line).strip()
-    return Position(file=file, line=line, function=function, code=code[:200])
+def position(file: str, line: int, function: str, *, code: bool = True) -> Position:
+    """A `Position` with its source line, unless it is to have no ``code``."""
+    text = linecache.getline(file, line).strip() if code else ""
+    return Position(file=file, line=line, function=function, code=text[:200])
 
 
 def describe_error(
     error: BaseException, traceback_text: str, texts: TextMaker | None = None
 ) -> RankError:
     """An exception as plain data; ``texts`` bounds how long its own text may take."""
-    frames = _frames(error.__traceback__)
+    level = error.__traceback__
+    frames = within(
+        bounded_text.TRACEBACK_LIMIT_S, lambda: _frames(level), lambda: _frames(level, code=False)
+    )
     if isinstance(error, SyntaxError) and is_user_code(error.filename or ""):
         users = (frame for frame in frames if is_user_code(frame.file))
         frames = (*users, position(error.filename or "", error.lineno or 1, "<module>"))
@@ -103,9 +109,24 @@ def is_large(chain: list[BaseException], level: TracebackType | None) -> bool:
     """Whether a traceback is too deep, or a chain too long, to be formatted with context."""
     deep = 2 * _MAX_LEVELS + 1
     levels = [level, *(one.__traceback__ for one in chain[1 : _MAX_CHAIN + 1])]
-    return len(chain) > _MAX_CHAIN or any(
-        sum(1 for _ in itertools.islice(traceback.walk_tb(one), deep)) == deep for one in levels
+    return (
+        len(chain) > _MAX_CHAIN
+        or any(map(_is_large_group, chain))
+        or any(
+            sum(1 for _ in itertools.islice(traceback.walk_tb(one), deep)) == deep for one in levels
+        )
     )
+
+
+def _is_large_group(error: BaseException) -> bool:
+    """Whether an exception stands for more others than anybody reads."""
+    found = [error]
+    for one in found:
+        if isinstance(one, BaseExceptionGroup):
+            found += one.exceptions[:_MAX_GROUP]
+        if len(found) > _MAX_GROUP:
+            return True
+    return False
 
 
 def format_folded(chain: list[BaseException], level: TracebackType | None, texts: TextMaker) -> str:
@@ -198,13 +219,13 @@ def _loaded_from(error: BaseException) -> str:
     return f"\n{package!r} was loaded from {file}" if file else ""
 
 
-def _frames(level: TracebackType | None) -> tuple[Position, ...]:
+def _frames(level: TracebackType | None, *, code: bool = True) -> tuple[Position, ...]:
     found = []
     while level is not None:
-        code = level.tb_frame.f_code
-        found.append((code.co_filename, level.tb_lineno, code.co_name))
+        of = level.tb_frame.f_code
+        found.append((of.co_filename, level.tb_lineno, of.co_name))
         level = level.tb_next
-    return _positions(found)
+    return _positions(found, code=code)
 
 
 def _frames_of_callback(listed: str) -> tuple[Position, ...]:
@@ -213,11 +234,11 @@ def _frames_of_callback(listed: str) -> tuple[Position, ...]:
     return _positions(levels[::-1]) if any(is_user_code(file) for file, *_ in levels) else ()
 
 
-def _positions(frames: list[tuple[str, int, str]]) -> tuple[Position, ...]:
+def _positions(frames: list[tuple[str, int, str]], *, code: bool = True) -> tuple[Position, ...]:
     """The user's first frame and those below it, without those of wrappers and magics."""
     users = (at for at, (file, _, _) in enumerate(frames) if is_user_code(file))
     below = [frame for frame in frames[next(users, 0) :] if not frame[0].startswith(BETWEEN)]
-    return tuple(position(*frame) for frame in below[-_MAX_FRAMES:])
+    return tuple(position(*frame, code=code) for frame in below[-_MAX_FRAMES:])
 
 
 def current_stack(thread: int) -> tuple[Position, ...]:

@@ -112,6 +112,65 @@ def test_an_exception_whose_text_raises_what_nobody_catches_is_shown(session: dd
     assert session.pids == pids
 
 
+@pytest.mark.parametrize(
+    ("notes", "shown"),
+    [
+        ("E.__notes__ = property(lambda self: 1 / 0)", "its __notes__ raised ZeroDivisionError"),
+        ("E.__notes__ = [f'note {i}' for i in range(5000)]", "4900 more notes are left out"),
+    ],
+)
+def test_notes_of_an_exception_are_bounded(session: ddt.Session, notes: str, shown: str) -> None:
+    run = session.run(f"class E(Exception):\n    pass\n{notes}\nraise E('known')")
+    for error in run.errors.values():
+        assert (error.type, error.message) == ("E", "known")
+        assert shown in error.traceback
+        assert "note 101" not in error.traceback
+
+
+@pytest.mark.parametrize(
+    "group",
+    ["ExceptionGroup('known', [ValueError()] * 100_000)", "nested"],
+)
+def test_of_a_large_group_of_exceptions_the_group_is_shown(
+    session: ddt.Session, group: str
+) -> None:
+    nests = "nested = ValueError()\nfor _ in range(2000):\n"
+    nests += "    nested = ExceptionGroup('known', [nested])"
+    run = session.run(f"{nests}\nraise {group}")
+    for error in run.errors.values():
+        assert error.type == "ExceptionGroup"
+        assert "Traceback (most recent call last)" in error.traceback
+        assert "line 4" in error.traceback
+        assert "ExceptionGroup: known" in error.traceback
+    assert not any(run.outputs.values())
+
+
+#: Its file is known to a loader that does not answer.
+_SLOW_LOADER = """
+import time
+from ddt_notebook.rank import bounded_text
+bounded_text.TRACEBACK_LIMIT_S = 0.5
+class Loader:
+    def get_source(self, name):
+        time.sleep(600)
+exec(compile("def f(): 1 / 0", "/nowhere/of_loader.py", "exec"), names := {
+    "__name__": "of_loader", "__loader__": Loader()})
+names["f"]()
+"""
+
+
+def test_a_traceback_whose_lines_cannot_be_read_is_left_out(session: ddt.Session) -> None:
+    try:
+        run = session.run(_SLOW_LOADER)
+    finally:
+        session.restart()
+    for error in run.errors.values():
+        assert (error.type, error.message) == ("ZeroDivisionError", "division by zero")
+        assert "the traceback is left out" in error.traceback
+        assert error.where is not None
+        assert (error.where.line, error.where.function) == (1, "f")
+
+
 def test_huge_texts_are_cut(session: ddt.Session) -> None:
     run = session.run("raise ValueError('z' * 10**7)")
     assert len(run.errors[0].message) < 30_000

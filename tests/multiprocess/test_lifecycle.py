@@ -261,6 +261,15 @@ def test_restart(session: ddt.Session) -> None:
     assert session.run(f"assert 'x' not in globals()\n{REDUCE}").ok
 
 
+def test_a_cell_that_stops_the_parent_of_the_ranks_does_not_stop_the_next(
+    session: ddt.Session,
+) -> None:
+    run = session.run("import os, signal\nos.kill(os.getppid(), signal.SIGSTOP)", ranks=[0])
+    assert run.ok
+    session.restart()
+    assert session.run(REDUCE).ok
+
+
 def test_a_stopped_session_reports_it(session: ddt.Session) -> None:
     session.stop()
     session.stop()
@@ -604,8 +613,11 @@ def test_a_forked_child_that_ends_like_a_program_leaves_the_session_alone() -> N
     subprocess.run([sys.executable, "-c", dedent(program)], check=True, timeout=90)
 
 
-def test_a_server_that_ends_with_a_request_unread_is_reported() -> None:
+def test_a_server_that_ends_with_a_request_unread_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with ddt.Session(1) as session:
+        monkeypatch.setattr(subprocess.Popen, "send_signal", lambda *_: None)  # it stays stopped
         server = session.process_ids()[-1]
         os.kill(server, signal.SIGSTOP)
         killer = threading.Timer(0.5, os.kill, (server, signal.SIGKILL))
