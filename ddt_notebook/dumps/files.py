@@ -70,6 +70,6 @@ def nothing(path: Path, notes: Sequence[str]) -> str:
     why = f" ({notes[0]})" if notes else ""
     return (
         f"{path} holds no record of a rank and no Flight Recorder dump{why}; "
-        "`ddt-notebook run` records the ranks of a job, and a job writes dumps with "
-        "TORCH_FR_BUFFER_SIZE and TORCH_FR_DUMP_TEMP_FILE set"
+        "`ddt-notebook run` records the ranks of a job, and a job with NCCL writes dumps where "
+        "TORCH_FR_DUMP_TEMP_FILE says (default ~/.cache/torch/comm_lib_trace_rank_)"
     )
