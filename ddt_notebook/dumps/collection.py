@@ -20,6 +20,7 @@ from .columns import Columns
 from .evidence import Ending, Evidence
 
 _DEPTH, _MOST_FILES = 5, 20_000
+_RECORDER = "ddt_notebook_recorder.py"
 _HEAD_BYTES = 1 << 16
 #: The text of logs that is diagnosed if nothing else explains the failure.
 _MOST_TEXT = 1 << 23
@@ -133,6 +134,8 @@ def _walk(folder: Path) -> Iterable[tuple[int, Path]]:
                 if one == folder:
                     raise
                 continue  # a folder below that cannot be read
+            if any(entry.name == _RECORDER for entry in listed):
+                continue  # what `ddt-notebook run` put there itself
             for entry in listed:
                 if entry.is_dir(follow_symlinks=False):
                     below.append(one / entry.name)

@@ -200,3 +200,13 @@ def test_strange_files_are_tolerated(tmp_path: Path, name: str, text: str) -> No
     found = collect(tmp_path)
     assert found.snapshot is not None
     assert len(found.snapshot.ranks) == 2
+
+
+def test_the_recorder_is_no_log_of_the_job(tmp_path: Path) -> None:
+    """A job that never called init_process_group leaves only the recorder's own files."""
+    own = tmp_path / "recorder" / "host"
+    (own / "recorder-1.dist-info").mkdir(parents=True)
+    (own / "ddt_notebook_recorder.py").write_text("")
+    (own / "recorder-1.dist-info" / "METADATA").write_text("Name: barrier of NCCL\n")
+    with pytest.raises(ddt.FormatError, match="no record of a rank"):
+        collect(tmp_path)
