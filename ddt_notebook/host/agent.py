@@ -24,6 +24,7 @@ import psutil
 from ..model import FormatError
 from ..wire.agent_messages import (
     BLOCK_BYTES,
+    CREDIT_BYTES,
     FILE_WINDOW,
     STREAM_WINDOW,
     AgentHello,
@@ -89,6 +90,7 @@ class _Stream:
         self.socket = ours
         self.for_rank: deque[bytes] = deque()
         self.unacknowledged = 0
+        self.taken = 0  #: bytes for the rank that no credit has reported
 
 
 class _Rank:
@@ -203,7 +205,8 @@ class Agent:
         for descriptor in readable:
             if descriptor in by_descriptor:
                 self._relay(*by_descriptor[descriptor])
-        self._send_answers()
+        if self._wake_read.fileno() in readable:
+            self._send_answers()
         self._look_after_server()
         self._look_at_files()
         self._show_processes()
@@ -372,10 +375,12 @@ class Agent:
 
     def _write(self, rank: _Rank, connection: Connection) -> None:
         stream = rank.streams.get(connection)
-        # once the rank has ended, which its fork server reports, nothing is left to send
-        written = send_pending(stream.socket, stream.for_rank) if stream is not None else 0
-        if written:
-            self._link.send(Credit(key=rank.key, connection=connection, size=written))
+        if stream is not None:
+            # once the rank has ended, which its fork server reports, nothing is left to send
+            stream.taken += send_pending(stream.socket, stream.for_rank)
+            if stream.taken >= CREDIT_BYTES:
+                self._link.send(Credit(key=rank.key, connection=connection, size=stream.taken))
+                stream.taken = 0
         if stream is not None and not stream.for_rank and connection in rank.closed_by_notebook:
             self._drop(rank, connection)
 
@@ -389,17 +394,19 @@ class Agent:
     def _relay(self, rank: _Rank, connection: Connection) -> None:
         """Pass on what a rank has sent, after what it had printed and recorded before."""
         stream = rank.streams.get(connection)
-        if stream is None or not (self._copy_all(rank) or connection == "questions"):
+        if stream is None:
             return
         try:
-            data = stream.socket.recv(BLOCK_BYTES)
+            data = stream.socket.recv(BLOCK_BYTES, socket.MSG_PEEK)
         except BlockingIOError:
             return
         except OSError:
             data = b""
-        # what it wrote between the copy and its message
-        self._copy_all(rank)
+        # what it wrote before its message; the message stays while the notebook is behind
+        if not (self._copy_all(rank) or connection == "questions"):
+            return
         if data:
+            data = stream.socket.recv(len(data))
             stream.unacknowledged += len(data)
             self._link.send(RankBytes(key=rank.key, connection=connection), payload=data)
         else:

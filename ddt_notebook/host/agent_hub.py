@@ -26,6 +26,7 @@ import zmq
 from ..model import FormatError
 from ..wire.agent_messages import (
     BLOCK_BYTES,
+    CREDIT_BYTES,
     STREAM_WINDOW,
     AgentHello,
     AgentWelcome,
@@ -90,6 +91,10 @@ class HostAgent:
         Its monotonic clock minus that of this machine.
     seen
         What it last reported about its processes.
+    pids, keys
+        Its processes that run, and the keys of its ranks.
+    files_taken
+        Bytes of its ranks' files that no credit has reported.
     """
 
     identity: bytes
@@ -102,6 +107,7 @@ class HostAgent:
     seen: ProcessesSeen = field(default_factory=lambda: ProcessesSeen(at_s=0.0, used_s={}))
     pids: set[int] = field(default_factory=set)
     keys: set[int] = field(default_factory=set)
+    files_taken: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -111,6 +117,7 @@ class _Stream:
     socket: socket.socket
     agent: HostAgent
     unacknowledged: int = 0
+    taken: int = 0  #: bytes for the notebook that no credit has reported
     for_notebook: deque[bytes] = field(default_factory=deque)
     ended: bool = False
 
@@ -391,7 +398,7 @@ class AgentHub:
                 if of_rank.key in agent.keys:
                     self._take_of_rank(of_rank, data)
                 if isinstance(of_rank, FileBytes):  # those of a forgotten rank count as well
-                    self._send(agent, Credit(key=0, connection="commands", size=len(data)))
+                    self._credit_files(agent, len(data))
             case ProcessesSeen() as seen:
                 agent.seen = seen
             case ChildEnded(pid=pid, status=status):
@@ -408,6 +415,12 @@ class AgentHub:
                     if received.number in self._answers:
                         self._answers[received.number] = received
                         self._answered.notify_all()
+
+    def _credit_files(self, agent: HostAgent, size: int) -> None:
+        agent.files_taken += size
+        if agent.files_taken >= CREDIT_BYTES:
+            self._send(agent, Credit(key=0, connection="commands", size=agent.files_taken))
+            agent.files_taken = 0
 
     def _take_of_rank(
         self, message: RankBytes | RankClosed | Credit | FileBytes, data: bytes
@@ -476,10 +489,11 @@ class AgentHub:
 
     def _write(self, key: int, connection: Connection) -> None:
         stream = self._streams[key, connection]
-        written = send_pending(stream.socket, stream.for_notebook)
-        if written:
-            credit = Credit(key=key, connection=connection, size=written)
+        stream.taken += send_pending(stream.socket, stream.for_notebook)
+        if stream.taken >= CREDIT_BYTES:
+            credit = Credit(key=key, connection=connection, size=stream.taken)
             self._send(stream.agent, credit)
+            stream.taken = 0
         if stream.ended and not stream.for_notebook:
             self._streams.pop((key, connection)).socket.close()
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import datetime
 import linecache
+import select
 import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from multiprocessing.connection import wait as wait_for
 from types import FrameType
-from typing import Any
 
 from ..model import Cell, RankReport, Snapshot
 from ..model.branches import RankBranches
@@ -39,6 +38,7 @@ from .listeners import (
 )
 from .notebook_names import missing_names
 from .output_files import KeptText
+from .place import Place
 from .pool import RankPool, group_timeout_s
 from .rank_run import (
     RankRun,
@@ -123,6 +123,8 @@ class CellRun:
         self._held: RunState | None = None  # the state when the run was declared over
         self._rescue: Rescue | None = None
         self._interrupt_asked = self._freeze_asked = False
+        self._poller: select.poll | None = None  # of the ranks that run, and how many these are
+        self._polled = 0
         self._examined_s = self._asked_s = self._began_s = self._ended_s = 0.0
         self._created = ""
 
@@ -260,15 +262,14 @@ class CellRun:
 
     def _wait(self) -> None:
         """Process everything that arrives within a tick."""
-        waited: list[Any] = [self._pool.place]
-        for run in self._runs:
-            if run.exit_status is None:
-                waited += [run.handle.commands, run.handle.questions]
-        ready: list[Any] = wait_for(waited, timeout=_TICK_S)
-        for run in self._runs:
-            if run.handle.commands in ready:
+        running = [run for run in self._runs if run.exit_status is None]
+        if self._poller is None or len(running) != self._polled:
+            self._poller, self._polled = _poller(self._pool.place, running), len(running)
+        ready = {descriptor for descriptor, _ in self._poller.poll(1e3 * _TICK_S)}
+        for run in running:
+            if run.handle.commands.fileno() in ready:
                 self._receive(run)
-            if run.handle.questions in ready:
+            if run.handle.questions.fileno() in ready:
                 with suppress(Closed):
                     run.take_answer(run.handle.receive(run.handle.questions))
         self._pool.reap()
@@ -481,7 +482,18 @@ class CellRun:
         """The report of when the run was declared over, with the exception that freed the rank."""
         run = self._runs[report.rank]
         freed = run.error and replace(run.error, at_s=run.handle.clock.moved(run.error.at_s))
+        if (report.error or freed) is report.error and report.killed == run.killed:
+            return report
         return replace(report, error=report.error or freed, killed=run.killed)
+
+
+def _poller(place: Place, runs: Sequence[RankRun]) -> select.poll:
+    """Waits for what the ranks send, and for the end of a process."""
+    poller = select.poll()
+    channels = [c for run in runs for c in (run.handle.commands, run.handle.questions)]
+    for waited in (place, *channels):
+        poller.register(waited.fileno(), select.POLLIN)
+    return poller
 
 
 @contextmanager

@@ -186,7 +186,8 @@ class ForkServerHandle:
 
     def _receive(self, timeout_s: float) -> None:
         """Take what has come; threads wait at the same time, and one of them takes it for all."""
-        select.select([self._socket], [], [], timeout_s)
+        if timeout_s:
+            select.select([self._socket], [], [], timeout_s)
         with self._lock:
             while select.select([self._socket], [], [], 0.0)[0]:
                 try:

@@ -353,7 +353,8 @@ def _report(run: RankRun, members: dict[str, tuple[int, ...]], *, whole: bool) -
     if not whole:
         return _report_with(run, recorder.calls(members, _LATEST_CALLS))
     report = _report_with(run, recorder.calls(members))
-    return replace(report, thread_calls=run.handle.thread_calls())
+    beside = run.handle.thread_calls()
+    return replace(report, thread_calls=beside) if beside else report
 
 
 def _report_with(run: RankRun, known: CallList) -> RankReport:

@@ -22,6 +22,9 @@ STREAM_WINDOW = 1 << 22
 FILE_WINDOW = 1 << 23
 #: The longest block of bytes in one message.
 BLOCK_BYTES = 1 << 18
+#: Credit is sent for so many bytes at once. Most messages are shorter, and each credit wakes who
+#: gets it.
+CREDIT_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +109,10 @@ class RankClosed(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credit(Message):
-    """So many bytes of a connection, or of the files if ``key`` is 0, have been processed."""
+    """So many bytes of a connection, or of the files if ``key`` is 0, have been processed.
+
+    It follows at the latest when `CREDIT_BYTES` have been processed.
+    """
 
     key: int
     connection: Connection

@@ -6,6 +6,7 @@ import os
 import select
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,13 @@ from ddt_notebook.host import agent as agents
 from ddt_notebook.host.agent import Agent
 from ddt_notebook.host.errors import SessionError
 from ddt_notebook.wire.agent_messages import (
+    CREDIT_BYTES,
     FILE_WINDOW,
     AgentHello,
     AgentWelcome,
     Credit,
     FileBytes,
+    ProcessesSeen,
     RankBytes,
     RankClosed,
     StartHostRank,
@@ -76,6 +79,7 @@ class _Notebook:
     def __init__(self, plays: Callable[[_Notebook], Iterator[Message | None]]) -> None:
         self._play = plays(self)
         self._next: Message | None = None
+        self.payload: bytes | None = None
         self.sent: list[Envelope] = []
         self.watched: list[int] = []
         self.hello: AgentHello | None = None
@@ -96,7 +100,7 @@ class _Notebook:
 
     def received(self) -> Iterator[Envelope]:
         if self._next is not None:
-            yield Envelope(self._next, 1)
+            yield Envelope(self._next, 1, self.payload)
 
     def send(self, message: Message, number: int = 0, payload: bytes | None = None) -> None:
         if isinstance(message, AgentHello):
@@ -191,3 +195,43 @@ def test_a_notebook_that_never_answers_is_left(
 
     with pytest.raises(SessionError, match="another version"):
         _serve(_Notebook(play))
+
+
+def test_short_messages_are_passed_on_without_further_ones(server: _Server) -> None:
+    def play(notebook: _Notebook) -> Iterator[Message | None]:
+        yield AgentWelcome()
+        yield StartHostRank(key=1, rank=0, fork=True)
+        assert server.commands is not None
+        yield from [None] * 3
+        before = len(notebook.sent)
+        for _ in range(3):
+            notebook.payload = b"a cell"
+            yield RankBytes(key=1, connection="commands")
+            assert server.commands.recv(100) == b"a cell"
+            server.commands.send(b"its end")
+            yield from [None] * 3
+        sent = [type(one.message) for one in notebook.sent[before:]]
+        assert [kind for kind in sent if kind is not ProcessesSeen] == [RankBytes] * 3
+
+    _serve(_Notebook(play))
+
+
+def test_much_that_was_passed_on_is_acknowledged(server: _Server) -> None:
+    def play(notebook: _Notebook) -> Iterator[Message | None]:
+        yield AgentWelcome()
+        yield StartHostRank(key=1, rank=0, fork=True)
+        assert server.commands is not None
+        server.commands.setblocking(False)
+        for _ in range(2):
+            notebook.payload = bytes(CREDIT_BYTES)
+            yield RankBytes(key=1, connection="commands")
+            left = CREDIT_BYTES
+            while left:
+                with suppress(BlockingIOError):
+                    left -= len(server.commands.recv(left))
+                yield None
+        yield from [None] * 3
+        assert sum(one.message.size for one in notebook.of(Credit)) == 2 * CREDIT_BYTES  # type: ignore[attr-defined]
+        assert len(notebook.of(Credit)) == 2
+
+    _serve(_Notebook(play))

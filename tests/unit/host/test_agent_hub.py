@@ -14,6 +14,7 @@ from ddt_notebook.host.agent_link import AgentLink
 from ddt_notebook.host.errors import SessionError
 from ddt_notebook.host.joining import HostWanted, start_with
 from ddt_notebook.wire.agent_messages import (
+    CREDIT_BYTES,
     AgentHello,
     AgentWelcome,
     AskClock,
@@ -59,8 +60,10 @@ def _next(link: AgentLink) -> Message:
 def test_files_of_a_forgotten_rank_are_acknowledged(hub: AgentHub, link: AgentLink) -> None:
     link.send(HELLO)
     assert isinstance(_next(link), AgentWelcome)
-    link.send(FileBytes(key=7, file="out", size=0, pieces=((0, 3),)), payload=b"abc")
-    assert _next(link) == Credit(key=0, connection="commands", size=3)
+    block = bytes(CREDIT_BYTES // 2)
+    for _ in range(2):  # one credit for both
+        link.send(FileBytes(key=7, file="out", size=0, pieces=((0, len(block)),)), payload=block)
+    assert _next(link) == Credit(key=0, connection="commands", size=CREDIT_BYTES)
 
 
 def test_an_agent_of_another_version_is_told_why_it_cannot_join(

@@ -43,7 +43,7 @@ def test_other_threads_are_counted_apart(monkeypatch, tmp_path) -> None:
             (tmp_path / thread[1:]).mkdir(exist_ok=True)
             (tmp_path / thread[1:] / "schedstat").write_text(f"5 {spent_s * 1e9:.0f} 7\n")
 
-    monkeypatch.setattr(performance, "_THREADS", tmp_path)
+    monkeypatch.setattr(performance, "_THREADS", str(tmp_path))
     record = performance.PerformanceRecord()
     queued(**{f"t{mine}": 1.0, f"t{other}": 2.0})
     record.begin_run()
@@ -55,6 +55,6 @@ def test_other_threads_are_counted_apart(monkeypatch, tmp_path) -> None:
 
 
 def test_without_counters_nothing_is_reported(monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(performance, "_THREADS", tmp_path / "task")
+    monkeypatch.setattr(performance, "_THREADS", str(tmp_path / "task"))
     assert spent(0.01, busy=False).queued_s is None
     assert codec.to_plain(RankPerformance(rank=0, queued_s=None)) == {"rank": 0}
