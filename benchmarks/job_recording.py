@@ -4,10 +4,9 @@ Inside one recorded job, the ranks switch the functions of the recorder on and o
 compare the lower quartiles of the processor time of the turns, since what else runs on the machine
 only adds to it; turns that are off as well are the control. The same job then measures the time of
 those functions alone, which has almost no error, without that of reading the clock, which an empty
-function in the same place shows. What this leaves out, such as the threads
-and the memory of the recorder, is in pairs of a bare and a recorded job, which differ more from one
-another than the recorder costs: two bare ones are their control. What ``--record-inputs`` adds is
-measured by turns, too.
+function in the same place shows. What this leaves out, such as the watcher and the recorder's
+threads and memory, is in turns of a recorded job and of bare ones (`paired_jobs`). What
+``--record-inputs`` adds is measured by turns within a job, too.
 """
 
 from __future__ import annotations
@@ -23,13 +22,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from . import paired_jobs
 from .common import Figure, check
+from .paired_jobs import RANKS
 from .recording import MLP, SETUP, SWITCH, TIMED, TRANSFORMER
 
-RANKS, PAIRS, TURNS = 2, 3, 80
+TURNS = 80
 #: On a busy machine a job takes many times as long.
 _LIMIT_S = 900
-_MAIN = "import sys; from ddt_notebook.cli import main; sys.exit(main())"
 _HEAD = """
 import json
 import os
@@ -46,12 +46,6 @@ def turn_s(steps):
     before = time.process_time()
     step_s(steps)
     return (time.process_time() - before) / steps
-"""
-#: Of a whole job: the lower quartile of many short turns.
-_ALONE = f"""{_STEP}
-import statistics
-turn_s(20)
-found = statistics.quantiles((turn_s(5) for _ in range(80)), n=4)[0]
 """
 #: All ranks switch in the same order.
 _TURNS = """
@@ -112,7 +106,7 @@ def measure() -> list[Figure]:
         what = f"processor time of recording, by turns, {where}"
         found.append(_of_turns(taken, what, limit))
         found.append(Figure(f"processor time in the recorder, {where}", share, limit, "%"))
-        found.append(_pairs(network, where, limit))
+        found += paired_jobs.cost(network, where, limit)
     what = (
         f"processor time of keeping a rank's inputs, a DDP step of a job, small MLP, {RANKS} ranks"
     )
@@ -134,26 +128,6 @@ def _of_turns(taken: dict[str, list[float]], what: str, limit: float) -> Figure:
     return Figure(what, 100 * (on / usual - 1), limit, "%", note=note)
 
 
-def _pairs(network: str, where: str, limit: float) -> Figure:
-    """The cost of all that recording brings along, against the bare command."""
-    costs, errors = [], []
-    for number in range(PAIRS):
-        kinds = ("bare", "recorded", "control")
-        step_s = {
-            kind: _run(network, _ALONE, recorded=kind == "recorded")
-            for kind in (kinds if number % 2 else reversed(kinds))
-        }
-        usual_s = (step_s["bare"] + step_s["control"]) / 2
-        costs.append(100 * (step_s["recorded"] / usual_s - 1))
-        errors.append(100 * (step_s["control"] / step_s["bare"] - 1))
-    note = (
-        f"{PAIRS} pairs, {min(costs):+.1f} to {max(costs):+.1f} %, "
-        f"control {min(errors):+.1f} to {max(errors):+.1f} %"
-    )
-    what = f"processor time of recording against the bare command, {where}"
-    return Figure(what, statistics.median(costs), limit, "%", note=note)
-
-
 def _run(network: str, measured: str, *, recorded: bool, options: tuple[str, ...] = ()) -> Any:
     """What rank 0 of the job prints."""
     with tempfile.TemporaryDirectory(prefix="ddt-cost-") as folder:
@@ -161,7 +135,7 @@ def _run(network: str, measured: str, *, recorded: bool, options: tuple[str, ...
         script.write_text(_HEAD + network + SETUP + measured + _TAIL)
         job = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         job += ["--nproc-per-node", str(RANKS), str(script)]
-        run = [sys.executable, "-c", _MAIN, "run", "--to", f"{folder}/job", *options, "--"]
+        run = [*paired_jobs.RECORD, "run", "--to", f"{folder}/job", *options, "--"]
         started = subprocess.Popen(
             [*run, *job] if recorded else job,
             cwd=folder,

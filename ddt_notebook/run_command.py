@@ -42,7 +42,8 @@ from .wire.rank_inputs import INPUTS
 if TYPE_CHECKING:
     from .jobs.collector import Collection
 
-_TICK_S = 0.05
+#: Time between two looks at the job, in seconds, and while all ranks are at work.
+_TICK_S, _AT_WORK_S = 0.05, 0.25
 #: A wait is shown from this time on, in seconds, and again after as long.
 _SHOW_WAIT_AFTER_S = 5.0
 #: A job that is to be stopped gets this long between SIGTERM and SIGKILL, in seconds.
@@ -282,7 +283,7 @@ class _Recording:
         collection: Collection | None = None,
     ) -> None:
         self._folder, self._options, self._job = folder, options, job
-        self._watch = JobWatch(folder, hang_after_s=options.hang_after, only=only)
+        self._watch = JobWatch(folder, hang_after_s=options.hang_after, only=only, command=job.pid)
         self._first = first or self
         self._collection = collection
         self._others: dict[str, _Recording] = {}
@@ -378,7 +379,7 @@ class _Recording:
             reason = self._collection.stop_reason
             if reason and self._stopped_s is None and not self._stopped_once:
                 self._stop(reason)
-        snapshot = self._watch.step(_TICK_S)
+        snapshot = self._watch.step(_TICK_S, at_work_s=_AT_WORK_S / len(self._all))
         if not self._watch.judged:
             self._failed_s = None  # its launcher has started the ranks again
         if self._failed_s is not None and time.monotonic() - self._failed_s > _LAUNCHER_LIMIT_S:

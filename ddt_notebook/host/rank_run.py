@@ -71,6 +71,8 @@ class RankRun:
         When the monitor was last asked for the rank's status.
     cpu_share
         How much of a processor the rank has used lately; None before it was measured.
+    idle
+        Whether it used hardly any processor time when that was last measured.
     killed
         Whether the session had to kill the rank.
     judged
@@ -88,6 +90,7 @@ class RankRun:
     raised_s: float | None = None
     asked_s: float = 0.0
     cpu_share: float | None = None
+    idle: bool = False
     killed: bool = False
     judged: bool = False
 
@@ -244,12 +247,12 @@ class RankRun:
         share = self.handle.processor_share()
         # the mean of the last measurements; each covers a quarter of a second
         self.cpu_share = share if self.cpu_share is None else (self.cpu_share + share) / 2
-        idle = share < _IDLE_CPU_SHARE
+        self.idle = share < _IDLE_CPU_SHARE
         status = self.handle.status
         every_s = _ASK_THE_BUSY_EVERY_S
         if status is not None and _is_open(status):
             every_s = _ASK_BEHIND_DEVICE_EVERY_S
-        if idle or busy_too or time.monotonic() - self.asked_s > every_s:
+        if self.idle or busy_too or time.monotonic() - self.asked_s > every_s:
             self.asked_s = time.monotonic()
             self.handle.ask(AskStatus())
 
@@ -265,6 +268,11 @@ class RankRun:
             or self.library_wait is not None
             or self.handle.silent_s > SILENT_AFTER_S / 3
         )
+
+    @property
+    def at_work(self) -> bool:
+        """Whether nothing suggests that it waits, as far as it was observed."""
+        return not self.unfinished or not (self.idle or self.may_be_blocked)
 
 
 @dataclass(frozen=True, slots=True)

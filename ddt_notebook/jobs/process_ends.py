@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import time
 from collections.abc import Hashable
 from contextlib import suppress
 
@@ -36,12 +37,19 @@ class ProcessEnds:
         """Whether the process of this key is watched, so that `ended` will contain it."""
         return key in self._watched
 
-    def ended(self) -> set[Hashable]:
-        """The keys of all watched processes that have ended."""
-        for descriptor, _ in self._poll.poll(0) if self._keys else ():
+    def wait(self, limit_s: float) -> None:
+        """Wait until a watched process ends, for at most ``limit_s`` seconds."""
+        if not self._keys:
+            time.sleep(limit_s)
+            return
+        for descriptor, _ in self._poll.poll(1e3 * limit_s):
             self._poll.unregister(descriptor)
             self._ended.add(self._keys.pop(descriptor))
             os.close(descriptor)
+
+    def ended(self) -> set[Hashable]:
+        """The keys of all watched processes that have ended."""
+        self.wait(0.0)
         return self._ended
 
     def close(self) -> None:

@@ -19,6 +19,8 @@ from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from ..formatting import ranks_text
 from ..host.branches import rank_branches
 from ..host.details import fetch_branch_values, fetch_stacks, named_files
@@ -261,6 +263,15 @@ class RecordedJob:
         for run, rank in zip(self.runs, self.ranks, strict=True):
             if rank.connect():
                 run.ask_status(busy_too=waiting)
+
+    def watch_command(self, pid: int) -> None:
+        """Let `wait` notice the end of the command that started the job."""
+        self._ends.add("command", psutil.Process(pid))
+
+    def wait(self, limit_s: float) -> None:
+        """Wait until a process ends, for at most ``limit_s`` seconds; then process answers."""
+        self._ends.wait(limit_s)
+        self.receive(0.0)
 
     def receive(self, limit_s: float = 0.02) -> None:
         """Wait for answers for at most ``limit_s`` seconds, and process them."""

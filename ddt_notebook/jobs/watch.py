@@ -35,10 +35,16 @@ class JobWatch:
         Seconds after which a wait that can no longer end is a hang.
     only
         See `RecordedJob`.
+    command
+        The process that started the job; its end ends a wait for the next look.
     """
 
-    def __init__(self, folder: Path, *, hang_after_s: float, only: str = "") -> None:
+    def __init__(
+        self, folder: Path, *, hang_after_s: float, only: str = "", command: int | None = None
+    ) -> None:
         self.job = RecordedJob(folder, watched=True, only=only)
+        if command is not None:
+            self.job.watch_command(command)
         self.waiting: Waiting | None = None  #: who waits for whom now
         self._hang_after_s = hang_after_s
         self._hangs = HangWatch(hang_after_s=hang_after_s, timeout_s=None)
@@ -61,14 +67,27 @@ class JobWatch:
             self._hangs.reset()
         self.job.reports = reports
 
-    def step(self, wait_s: float) -> Snapshot | None:
-        """Look once, for at most ``wait_s`` seconds, or longer if there are many ranks.
+    def step(self, wait_s: float, *, at_work_s: float = 0.0) -> Snapshot | None:
+        """Look once, after at most ``wait_s`` seconds, or longer if there are many ranks.
 
         Returns a snapshot if the job hangs now, and of ranks that have ended without having been
         judged when others were launched after them, as torchrun does at a restart.
+
+        Parameters
+        ----------
+        wait_s
+            How long to wait for answers of the ranks.
+        at_work_s
+            How long to wait instead, unless a process ends, if it is longer and no rank seems to
+            wait. The processor that a look takes may be that of a rank, on which the others wait.
         """
         job = self.job
-        job.receive(wait_s * max(1.0, len(job.runs) / _RANKS_OFTEN))
+        wait_s *= max(1.0, len(job.runs) / _RANKS_OFTEN)
+        at_work = bool(job.runs) and not job.failed and all(run.at_work for run in job.runs)
+        if at_work and at_work_s > wait_s:
+            job.wait(at_work_s)
+        else:
+            job.receive(wait_s)
         self.share()
         former = self._former_launch()
         if former is not None:

@@ -121,9 +121,7 @@ def test_the_end_of_a_process_is_noticed_before_its_parent_asks_for_it(
         pytest.skip("this system cannot watch processes")
     assert ends.ended() == set()
     os.kill(sleeper.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 20
-    while not ends.ended() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    ends.wait(20)
     assert ends.ended() == {"one"}
     ends.close()
 
@@ -237,6 +235,38 @@ def test_ranks_are_judged_although_their_launcher_lingers(
     assert snapshot is not None
     assert snapshot.outcome == "ok"
     assert (watched.step(0.0), watched.last()) == (None, None)
+
+
+def test_the_watcher_looks_less_often_while_all_ranks_are_at_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sleeper: subprocess.Popen[bytes]
+) -> None:
+    waits: list[tuple[str, float]] = []
+    monkeypatch.setattr(RecordedJob, "wait", lambda _, limit_s: waits.append(("end", limit_s)))
+    monkeypatch.setattr(RecordedJob, "receive", lambda _, limit_s: waits.append(("any", limit_s)))
+    host = socket.gethostname()
+    calls = RingWriter(rank(tmp_path, 0, host).with_suffix(".calls"))
+    born_s = psutil.Process(sleeper.pid).create_time()
+    rank(tmp_path, 1, host, pid=sleeper.pid, born_s=born_s)
+    watched = JobWatch(tmp_path, hang_after_s=3.0)
+
+    def step(*, idle: bool = False) -> tuple[str, float]:
+        waits.clear()
+        for run in watched.job.runs:
+            run.idle = idle
+        watched.step(0.05, at_work_s=0.25)
+        return waits[0]
+
+    assert step() == ("any", 0.05)  # no rank was found yet
+    assert step() == ("end", 0.25)
+    assert step(idle=True) == ("any", 0.05)
+    call = CallRecord(op="barrier", group=Group("0", (0, 1)), file="train.py", line=3)
+    begun = calls.begin(call, time.monotonic() - 9, blocking=True)
+    assert step() == ("end", 0.25)  # it is this look that reads the call
+    assert step() == ("any", 0.05)
+    calls.end(begun, DONE, time.monotonic(), 1)
+    step()
+    assert step() == ("end", 0.25)
+    watched.job.close()
 
 
 def test_a_rank_that_leaves_its_wait_while_it_is_judged_is_judged_later(
