@@ -10,14 +10,6 @@ from ddt_notebook.model.frameworks import PREPARED
 
 from .. import cards
 
-#: Whether gloo reads the old addresses depends on the order of two ranks inside of torch: now and
-#: then the group forms, and then there is nothing to find.
-_RACES = {"store-reused"}
-_BROKEN = [
-    pytest.param(name, marks=pytest.mark.flaky(reruns=5)) if name in _RACES else name
-    for name in card_ids()
-]
-
 
 def _runnable(name: str) -> FaultCard:
     one = card(name)
@@ -27,7 +19,7 @@ def _runnable(name: str) -> FaultCard:
     return one
 
 
-@pytest.mark.parametrize("name", _BROKEN)
+@pytest.mark.parametrize("name", card_ids())
 def test_broken_cell_gives_its_finding(name: str) -> None:
     one = _runnable(name)
     report = ddt.diagnose(cards.run_broken(one))
