@@ -169,9 +169,14 @@ class RecordedRank(ObservedRank):
     def is_exiting(self) -> bool:
         """Whether it noted its end and no longer answers, although its process is still there.
 
-        Python's finalization stops the monitor first; then it may wait in destructors for long.
+        Python's finalization stops the monitor first; then it may wait in destructors for long. A
+        short run may come to its end before its watcher has connected: then its socket is gone.
         """
-        return self.silent_s > 0 and self.end is not None
+        if self.questions is None:
+            left = bool(self.started.socket) and not Path(self.started.socket).exists()
+        else:
+            left = self.silent_s > 0
+        return left and self.end is not None
 
     @property
     def may_run_elsewhere(self) -> bool:

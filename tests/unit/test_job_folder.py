@@ -145,6 +145,20 @@ def test_a_rank_that_noted_its_end_has_ended_although_it_is_slow_to_exit(
         job.close()
 
 
+def test_a_rank_that_ended_before_its_watcher_connected_has_ended(tmp_path: Path) -> None:
+    listens = tmp_path / "s"
+    listens.touch()
+    file = rank(tmp_path, 0, socket.gethostname(), socket=str(listens), world_size=1)
+    job = RecordedJob(tmp_path, watched=True)
+    end(file, time.monotonic())
+    job.look()
+    assert not job.ended  # it may still add to its notes
+    listens.unlink()  # its last act
+    job.look()
+    assert job.ended
+    job.close()
+
+
 def test_a_process_that_has_ended_before_is_not_watched(sleeper: subprocess.Popen[bytes]) -> None:
     process = psutil.Process(sleeper.pid)
     sleeper.kill()
