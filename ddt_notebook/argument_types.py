@@ -19,6 +19,15 @@ def seconds(text: str) -> float:
 
 def whole_number(text: str) -> int:
     """A number of ranks."""
+    return _number(text, "ranks")
+
+
+def number_of_hosts(text: str) -> int:
+    """A number of hosts."""
+    return _number(text, "hosts")
+
+
+def _number(text: str, of: str) -> int:
     if not re.fullmatch(r"\d{1,6}", text) or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of ranks; write 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of {of}; write 1 or more")
     return int(text)

@@ -14,7 +14,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import no_var_expand, output_can_be_silenced
 from IPython.core.magic_arguments import MagicArgumentParser
 
-from ..argument_types import seconds, whole_number
+from ..argument_types import number_of_hosts, seconds, whole_number
 from ..spelling import similar_names
 from ..views.registry import VIEWS
 from .config import DDT
@@ -187,7 +187,7 @@ RAY = Option(
 )
 NODES = Option(
     "--nnodes",
-    type=whole_number,
+    type=number_of_hosts,
     metavar="N",
     help="number of hosts that share the ranks evenly (default: with --join one for each rank, "
     "with --ray all)",

@@ -12,6 +12,7 @@ from .conftest import Notebook
     ("line", "message"),
     [
         ("--nnodes 2", "--nnodes is for hosts that --join, or for --ray"),
+        ("--nnodes 0 --join", "'0' is not a number of hosts; write 1 or more"),
         ("--ray --slurm", "give one"),
         ("--ray --salloc --nodes=2", "give one"),
         ("--salloc --nodes=2", "salloc (cannot be started|gave no allocation)"),

@@ -80,7 +80,7 @@ def test_a_hang_across_a_network_is_reported_once(
     """
     folders = [tmp_path / f"job{number * collected}" for number in range(2)]
     folder = folders[0]
-    to_one = ["--collect", f"{ADDRESSES[0]}:29499"] if collected else []
+    to_one = ["--collect", f"{ADDRESSES[0]}:29499", "--record-inputs", "0"] if collected else []
     ranks = (1, 0) if collected else (0, 1)
     body = "for _ in range(5):\n    dist.all_reduce(torch.ones(1))\n"
     file = script(tmp_path, f"{body}{textwrap.dedent(HANG)}dist.barrier()")
@@ -98,6 +98,8 @@ def test_a_hang_across_a_network_is_reported_once(
     assert len(list(folder.glob("report-*.ddt.json"))) == 1
     assert ("hang D.2.1" in first, "hang D.2.1" in second) == (True, False)
     assert "rank 1 · node1 entered" in first
+    kept_elsewhere = "the inputs of rank 0 are kept on node0; %ddt_replay runs it again there"
+    assert (kept_elsewhere in first, f"%ddt_replay {folders[1]}" in second) == (collected,) * 2
     (finding,) = report(folder).findings
     assert {rank: place.code for rank, place in finding.places.items()} == {
         0: "dist.barrier()",
