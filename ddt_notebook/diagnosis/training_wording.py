@@ -663,6 +663,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         "step"
     ),
     "inputs-from": "the inputs come from {place}",
+    "taken-from": "the inputs are parts of {name}, data that the program holds",
     "random-states-apart": (
         "torch's random states differ between the ranks, so the inputs are not drawn from them"
     ),

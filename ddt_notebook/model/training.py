@@ -231,6 +231,9 @@ class ModelTraining:
     first_inputs
         Fingerprints of the inputs of its first forward passes with gradients; empty if an input
         was on a device or was not a tensor.
+    taken_from
+        The variable with the data of which one of these inputs is a part; empty if none was found,
+        or if a loader brought it.
     cut_inputs
         The part of a tensor from which all of its inputs were cut; None if there was another input.
     values
@@ -277,6 +280,7 @@ class ModelTraining:
     clipped_alone: int = 0
     clipped_where: Position | None = None
     first_inputs: tuple[int, ...] = ()
+    taken_from: str = ""
     cut_inputs: CutInputs | None = None
     values: tuple[int, ...] = ()
     parameters: tuple[str, ...] = ()

@@ -317,8 +317,9 @@ def _same_slices(context: Context) -> Iterator[Finding]:
 def same_inputs(context: Context) -> Iterator[Finding]:
     """Report ranks that give a DDP model the same inputs, which no loader brought.
 
-    Made-up data may be equal because torch's random states are; then it is no data of anyone. Ranks
-    that compute with parts of one model are given the same inputs on purpose.
+    Made-up data may be equal because torch's random states are; then it is no data of anyone,
+    unless it was taken from an array that the program holds. Ranks that compute with parts of one
+    model are given the same inputs on purpose.
     """
     if context.snapshot.outcome != "ok" or _loads(context):
         return
@@ -330,7 +331,8 @@ def same_inputs(context: Context) -> Iterator[Finding]:
             continue
         if len({model.first_inputs for model in models.values()}) > 1:
             continue
-        if len({model.random_state for model in models.values()}) < len(models):
+        apart = len({model.random_state for model in models.values()}) == len(models)
+        if not apart and not all(model.taken_from for model in models.values()):
             continue
         if len(set(first.first_inputs)) < _SAME_INPUTS:
             continue
@@ -345,7 +347,9 @@ def same_inputs(context: Context) -> Iterator[Finding]:
             facts=[
                 Fact(kind="inputs-equal", values={"passes": len(first.first_inputs)}),
                 *([Fact(kind="inputs-from", place=origin)] if origin is not None else []),
-                Fact(kind="random-states-apart"),
+                Fact(kind="random-states-apart")
+                if apart
+                else Fact(kind="taken-from", values={"name": first.taken_from}),
             ],
             confidence="likely",
         )

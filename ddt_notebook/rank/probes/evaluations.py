@@ -32,6 +32,8 @@ class EvaluationRecord:
         self.exchanges_at_input = self.exchanges
         self.graded = None
         self.on_exchange = None
+        #: Whether a loader has brought a batch.
+        self.loaded = False
         self.evaluated = 0
         self.inputs: list[EvaluatedInput] = []
 

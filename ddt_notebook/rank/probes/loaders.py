@@ -333,6 +333,7 @@ def install() -> None:
         if current is not None:
             RECORD.latest = current
             evaluations.RECORD.exchanges_at_input = evaluations.RECORD.exchanges
+            evaluations.RECORD.loaded = True
             waiting = self.__dict__.get("_ddt_indices")
             try:
                 current.took(waiting.popleft() if waiting else None, batch, asked_at, got_at)

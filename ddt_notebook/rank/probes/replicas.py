@@ -19,6 +19,7 @@ from ...model import Position
 from ...model.torch_features import UNUSED_PARAMETERS
 from ...model.training import CutInputs, ModelTraining, Unregistered
 from .. import torch_private
+from . import held_data
 from .fingerprints import choose, digest, joint_content, on_cpu, shape_text, sketches
 from .frames import user_line
 from .watched import Watched
@@ -82,6 +83,8 @@ class ReplicaLog:
         self.inputs: list[weakref.ref[torch.Tensor]] = []
         #: Sketches of the inputs of its first forward passes.
         self.first_inputs: list[int] = []
+        #: The variable with the data of which an input is a part.
+        self.taken_from = ""
         self._fresh = True
         #: The memory of which the inputs so far were parts, and the range of these; None after
         #: an input that was no part of it.
@@ -108,8 +111,10 @@ class ReplicaLog:
             for name, tensor in islice(_unregistered(model.module), _MAX_UNREGISTERED)
         ]
 
-    def passes(self, model: DistributedDataParallel, inputs: tuple[Any, ...]) -> None:
-        """Note a forward pass with gradients."""
+    def passes(
+        self, model: DistributedDataParallel, inputs: tuple[Any, ...], *, loaded: bool
+    ) -> None:
+        """Note a forward pass with gradients, and whether a loader has brought a batch before."""
         averages = self.averages = model.require_backward_grad_sync
         if averages:
             self.forwards += 1
@@ -125,7 +130,7 @@ class ReplicaLog:
         if self._cut is not None:
             self._cut = _cut(self._cut, inputs[0] if inputs else None)
         if self._fresh:
-            self._look_at_inputs(inputs)
+            self._look_at_inputs(inputs, loaded=loaded)
 
     def clipped(self, where: Position | None) -> None:
         """Called when gradients were clipped and the last pass was inside ``no_sync()``."""
@@ -133,13 +138,15 @@ class ReplicaLog:
         if self.first_clipped_alone is None:
             self.first_clipped_alone = where
 
-    def _look_at_inputs(self, inputs: tuple[Any, ...]) -> None:
+    def _look_at_inputs(self, inputs: tuple[Any, ...], *, loaded: bool) -> None:
         tensors = on_cpu(inputs)
         # what is left out may be what differs; a single number may be that of the step
         whole = len(tensors) == sum(not isinstance(one, _NO_DATA) for one in inputs)
         data = [tensor for tensor in tensors if tensor.numel() > 1] if whole else []
         self.first_inputs += [joint_content(data)] if data else []
         self._fresh = len(self.first_inputs) < _MAX_INPUTS
+        if data and not self._fresh and not loaded:
+            self.taken_from = held_data.find(data[0], sys._getframe())
 
     def look_at_gradients(self) -> None:
         """Note unused parameters, and attributes that have gradients, before a sampled step."""
@@ -197,6 +204,7 @@ class ReplicaLog:
             clipped_alone=self.clipped_alone,
             clipped_where=self.first_clipped_alone,
             first_inputs=tuple(self.first_inputs),
+            taken_from=self.taken_from,
             cut_inputs=CutInputs(
                 storage_bytes=self._cut[0], begin_bytes=self._cut[1], end_bytes=self._cut[2]
             )

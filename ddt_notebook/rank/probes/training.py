@@ -217,7 +217,8 @@ class TrainingRecord:
             log = self._last_passed
             if log is None or log.model() is not model:
                 log = self._last_passed = self._replica_log(model)
-            log.passes(model, (*inputs, *named.values()) if named else inputs)
+            loaded = evaluations.RECORD.loaded
+            log.passes(model, (*inputs, *named.values()) if named else inputs, loaded=loaded)
             log.joined = self.joining > 0
         except Exception as error:  # noqa: BLE001
             self._end(error)

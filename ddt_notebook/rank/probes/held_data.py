@@ -1,0 +1,82 @@
+"""Searches the data from which a batch was taken among the variables of the user's code.
+
+A batch that is made up is in no variable. Rows of one that was taken from data stand in it, one
+element after the other, whatever indices the program has drawn.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from types import FrameType
+from typing import Any
+
+import torch
+
+from . import accumulated
+from .frames import local_variables, user_frames
+
+#: Frames and objects that are searched, and elements of an array. They bound the time and were
+#: chosen, not measured.
+_FRAMES, _OBJECTS, _ELEMENTS = 4, 512, 1 << 22
+#: Rows of a batch that are looked up, the most elements of a row that are compared, and how many
+#: elements and different ones a row needs: others may stand in an array by chance.
+_ROWS, _LENGTH, _SHORTEST, _DIFFERENT = 3, 32, 8, 4
+#: An array of data has more elements than this multiple of a batch.
+_TIMES = 4
+
+
+def find(batch: torch.Tensor, frame: FrameType | None) -> str:
+    """The variable that holds the data of which a batch is a part; empty if none was found."""
+    numpy = sys.modules.get("numpy")
+    rows = _rows(batch)
+    if not rows or numpy is None:
+        return ""
+    for name, array in _arrays(frame, numpy, batch.numel() * _TIMES):
+        if (array.dtype.kind == "f") != (rows[0].dtype.kind == "f"):
+            continue
+        flat = array.reshape(-1).astype(rows[0].dtype, copy=False)
+        if all(_stands_in(row, flat, numpy) for row in rows):
+            return name
+    return ""
+
+
+def _rows(batch: torch.Tensor) -> list[Any]:
+    """The first rows that no array holds by chance; none if there are fewer than two."""
+    if batch.dim() < 2 or not batch.is_cpu or batch.is_complex() or batch.dtype == torch.bfloat16:
+        return []
+    rows = (row.detach().reshape(-1)[:_LENGTH].numpy() for row in batch[: 4 * _ROWS])
+    apart = [r for r in rows if len(r) >= _SHORTEST and len({*r.tolist()}) >= _DIFFERENT]
+    return apart[:_ROWS] if len(apart) > 1 else []
+
+
+def _arrays(frame: FrameType | None, numpy: Any, least: int) -> Iterator[tuple[str, Any]]:
+    """The large arrays among the variables of frames, and in their objects."""
+    seen: set[int] = set()
+    waiting: list[tuple[str, Any, bool]] = []
+    for user in islice(user_frames(frame), _FRAMES):
+        for names in (local_variables(user), user.f_globals):
+            waiting += [(name, value, True) for name, value in list(names.items())]
+    for name, value, opens in islice(waiting, _OBJECTS):
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        array = value
+        if type(value) is torch.Tensor and value.is_cpu and value.layout is torch.strided:
+            plain = not value.requires_grad and not value.is_complex()
+            array = value.numpy() if plain and value.dtype != torch.bfloat16 else None
+        if isinstance(array, numpy.ndarray):
+            if array.dtype.kind in "iuf" and least <= array.size <= _ELEMENTS:
+                yield name, array
+        elif opens and len(waiting) < _OBJECTS:
+            waiting += [(f"{name}.{key}", one, False) for key, one in accumulated.parts(value)]
+
+
+def _stands_in(row: Any, flat: Any, numpy: Any) -> bool:
+    """Whether the elements of a row stand in an array one after the other."""
+    last = flat.size - row.size
+    return any(
+        numpy.array_equal(flat[at : at + row.size], row)
+        for at in numpy.flatnonzero(flat[: last + 1] == row[0])
+    )
