@@ -3,7 +3,9 @@
 A notebook that was not yet run by its reader is shown through JupyterLab's sanitizer: it drops
 ``<style>``, SVG, CSS variables and aria attributes, and keeps tables, ``<details>`` and literal
 inline styles. So every view is complete with those alone: its text inherits its colour, its mid
-tones are readable on white and on black, and the style sheet only refines it.
+tones are readable on white and on black, and the style sheet only refines it. Code hosts that draw
+notebooks also drop inline styles and classes: pictures are of ``samp`` and ``pre``, which have a
+monospaced font of their own, with spaces that do not collapse.
 """
 
 from __future__ import annotations
@@ -102,7 +104,7 @@ def prose(text: str) -> Markup:
 
 def code(text: str) -> Markup:
     """A piece of code within a line."""
-    return tag("span", safe.one_line(text), style=f"{_MONO};white-space:pre-wrap", role="code")
+    return tag("samp", safe.one_line(text), style=f"{_MONO};white-space:pre-wrap", role="code")
 
 
 def lesson(path: str) -> Markup:
@@ -121,7 +123,7 @@ def name(text: str, limit: int = 48) -> Markup:
     whole = safe.one_line(text) if short != text else ""
     wrap = "pre" if len(short) <= _SHORT else "pre-wrap"
     parts = Markup(escape(short).replace(".", ".<wbr>"))
-    return tag("span", parts, style=f"{_MONO};white-space:{wrap}", role="code", title=whole)
+    return tag("samp", parts, style=f"{_MONO};white-space:{wrap}", role="code", title=whole)
 
 
 def pre(text: str) -> Markup:

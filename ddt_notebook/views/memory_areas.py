@@ -102,8 +102,11 @@ def as_html(found: Areas) -> Markup:
         beside = f"{label.rjust(width)}  ".replace(" ", sparklines.BLANK)
         rows.append(Markup(f"{html.escape(beside)}{row}"))
     # backgrounds are as high as the letters, so that rows touch at this height of a line
-    style = "font-family:monospace;white-space:pre;line-height:1.15"
-    return html.tag("div", Markup("\n".join(rows)), style=style, role="code ddt-areas")
+    style = (
+        "font-family:monospace;white-space:pre;line-height:1.15;margin:0;padding:0;"
+        "background:transparent;border:0;font-size:1em"
+    )
+    return html.tag("pre", Markup("\n".join(rows)), style=style, role="code ddt-areas")
 
 
 def as_text(found: Areas) -> list[str]:

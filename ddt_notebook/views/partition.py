@@ -338,7 +338,8 @@ def _strip(signs: str) -> Markup:
     for sign, run in groupby(signs):
         colour = _MARKS.get(sign)
         style = f"background-color:{colour};color:#000000" if colour else ""
-        cells.append(html.tag("span", "".join(run), style=style))
+        signs = "".join(run).replace(" ", sparklines.BLANK)
+        cells.append(html.tag("span", signs, style=style))
     return sparklines.fixed_width(*cells)
 
 

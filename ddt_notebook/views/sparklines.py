@@ -144,9 +144,10 @@ def painted(
 
 
 def fixed_width(*content: str) -> Markup:
-    """Text or markup whose signs are aligned in columns."""
+    """Text or markup whose signs are aligned in columns, also where styles are dropped."""
+    kept = (c if isinstance(c, Markup) else c.replace(" ", BLANK) for c in content)
     return html.tag(
-        "span", *content, style="font-family:monospace;white-space:pre", role="code ddt-strip"
+        "samp", *kept, style="font-family:monospace;white-space:pre", role="code ddt-strip"
     )
 
 

@@ -17,7 +17,7 @@ from .builders import crash, hang, hang_finding
 VOID = {"br", "hr", "wbr"}
 #: What JupyterLab's sanitizer lets through, of what we use.
 KEPT = {"div", "span", "pre", "b", "ul", "li", "table", "thead", "tbody", "tr", "th", "td"}
-KEPT |= {"details", "summary", "wbr"}
+KEPT |= {"details", "summary", "wbr", "samp"}
 HOSTILE = "<script>alert(1)</script> <img src=x onerror=alert(1)> \x1b[31m\" ' & 🎉 " + "y" * 10_000
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from types import ModuleType
@@ -29,7 +30,9 @@ AMOUNT = re.compile(r"\d[\d.,]*\d|\d")
 #: The rows of a picture in a terminal.
 STRIP = re.compile(r"│([^│]+)│")
 LARGEST = 60_000
-HIDDEN, INLINE = ("style", "script"), ("span", "b", "i", "code", "wbr")
+HIDDEN, INLINE = ("style", "script"), ("span", "b", "i", "code", "samp", "wbr")
+#: An element of a monospaced font in a page without any style, and its signs.
+FIXED = re.compile(r"<(samp|pre)>(.*?)</\1>", re.DOTALL)
 
 
 def gallery() -> ModuleType:
@@ -117,6 +120,34 @@ def test_notebook_saved_page_and_report_show_the_same(picture: dict[str, Any], w
         title.partition(" ·")[0] or "diagnosis": html for title, html in exported_page.parts(run)
     }
     assert notebook == text_of(beside[picture["view"]])  # JupyterLab draws these
+
+
+@each_picture
+def test_a_code_host_without_styles_keeps_the_rows_of_signs(
+    picture: dict[str, Any], which: str
+) -> None:
+    """It drops style sheets, inline styles and classes; then spaces collapse outside ``pre``."""
+    view = GALLERY.view(picture, which)
+    page = re.sub(r"<style>.*?</style>", "", view.to_html(), flags=re.DOTALL)
+    page = re.sub(r' (?:style|class)="[^"]*"', "", page)
+    rows = [
+        row
+        for element, signs in FIXED.findall(page)
+        for shown in [re.sub("<[^>]*>", "", signs)]
+        for row in (
+            shown.splitlines()
+            if element == "pre"
+            else [re.sub("[ \t\n]+", " ", shown.strip(" \n"))]
+        )
+    ]
+    known = [unescape(row).replace("\N{NO-BREAK SPACE}", " ").rstrip() for row in rows]
+    for strip in STRIP.findall(str(view)):
+        assert strip.rstrip() in known, strip
+    if picture["name"] == "memory":
+        drawn = [line for line in str(view).splitlines() if re.search(r"[.DgoaT]{8}$", line)]
+        assert len(drawn) >= 4
+        for line in drawn:
+            assert any(row.endswith(line.strip()) for row in known), line
 
 
 def test_the_guide_shows_the_same() -> None:
