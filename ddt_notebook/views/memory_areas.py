@@ -104,7 +104,7 @@ def as_html(found: Areas) -> Markup:
     # backgrounds are as high as the letters, so that rows touch at this height of a line
     style = (
         "font-family:monospace;white-space:pre;line-height:1.15;margin:0;padding:0;"
-        "background:transparent;border:0;font-size:1em"
+        "background:transparent;border:0"
     )
     return html.tag("pre", Markup("\n".join(rows)), style=style, role="code ddt-areas")
 
