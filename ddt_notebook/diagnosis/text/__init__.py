@@ -85,27 +85,35 @@ def _diagnose(lines: list[Line], total: int, log: LogFacts | None = None) -> Rep
     text = Text.of(lines)
     found = matches.find(text)
     ranked = ranking.rank(found)
+    in_catalogue = any(match.message is not None for match in found)
+    # A healthy log also describes what is being done.
+    likely = not text.is_log and (in_catalogue or ranked[0].probability >= _BY_CONTEXT)
+    known = ranking.is_specific(found) or likely
+    # Words alone never make a finding: they only tell symptoms apart.
+    if known:
+        ranked = ranking.rank([*found, *matches.by_words(text, found)])
     speaks_of = frameworks.of(text.lower)
     worth = [one for one in ranked if one.matches and one.probability >= _WORTH]
     shown, more = worth[:_FINDINGS], worth[_FINDINGS : _FINDINGS + _HINTS]
     # A message that several faults print is recognised only if the findings name all of them.
     named = {code for match in found if match.weight == 1.0 for code in _symptoms(match)}
     shown += [one for one in ranked if one.symptom in named and one not in shown]
-    # A healthy log also describes what is being done.
-    in_catalogue = any(match.message is not None for match in found)
-    likely = not text.is_log and (in_catalogue or ranked[0].probability >= _BY_CONTEXT)
-    known = bool(worth) and (ranking.is_specific(found) or likely)
-    made = [findings.finding(one, lines, speaks_of, text.lower, log) for one in shown]
+    known = known and bool(worth)
+    near = matches.advisers(text, found)
+    made = [findings.finding(one, lines, speaks_of, text.lower, log, near) for one in shown]
     hints = [
-        findings.finding(one, lines, speaks_of, text.lower, log) for one in more if one not in shown
+        findings.finding(one, lines, speaks_of, text.lower, log, near)
+        for one in more
+        if one not in shown
     ]
     checked = _checked(lines, total, speaks_of)
     if not known:
         made, hints = [], [] if text.is_log else made[:_HINTS]
     if not known and not text.is_log:
-        near = ranking.rank_near(matches.nearest_to(text))
+        nearest_first = ranking.rank_near(matches.nearest_to(text), matches.by_words(text, found))
         made = [
-            findings.finding(one, lines, speaks_of, text.lower, log) for one in near[:_FINDINGS]
+            findings.finding(one, lines, speaks_of, text.lower, log, near)
+            for one in nearest_first[:_FINDINGS]
         ]
     of_whole, hints_of_whole = job_findings.merged(made, log)
     return Report(

@@ -18,6 +18,9 @@ from ddt_notebook.symptoms import loader as taxonomy
 _FIXES = 4
 #: Number of these that the message itself gives before the advice for its framework.
 _OF_MESSAGES = 2
+#: Number of these that entries near to the text give. With 1 or 3 instead of 2, advice names the
+#: cause in as many or fewer of the reports that no entry was written from.
+_OF_NEAR = 2
 _GENERAL = "general"
 
 
@@ -39,6 +42,7 @@ def fixes(
     frameworks: Sequence[str],
     lower: str,
     rank: int,
+    near: Sequence[Message] = (),
 ) -> list[Fix]:
     """Return what to change, the best first.
 
@@ -58,8 +62,35 @@ def fixes(
         The text in lower case.
     rank
         The rank that caused the fault.
+    near
+        Entries near to the text, the nearest first. The first advice of those in the symptom's
+        stage comes last, in place of more general advice.
     """
-    shares = {pattern.pattern: pattern.share for pattern in taxonomy.fixes(symptom)}
+    known = _known(symptom, cause, messages, frameworks, lower, rank)
+    added: list[Fix] = []
+    for entry in near:
+        pattern, text = entry.fixes[0]
+        of_stage = any(code[0] == symptom[0] for code in entry.symptoms)
+        said = {fix.advice for fix in [*known[: _FIXES - _OF_NEAR], *added]}
+        if of_stage and text not in said:
+            added.append(
+                Fix(pattern=pattern, advice=text, share=_shares(symptom).get(pattern, 0.0))
+            )
+        if len(added) == _OF_NEAR:
+            break
+    return [*known[: _FIXES - len(added)], *added]
+
+
+def _known(
+    symptom: str,
+    cause: str | None,
+    messages: Sequence[Message],
+    frameworks: Sequence[str],
+    lower: str,
+    rank: int,
+) -> list[Fix]:
+    """Return the advice for the messages, the cause and the symptom."""
+    shares = _shares(symptom)
     chosen = advice.fixes(symptom, cause, rank=rank) if cause else []
     by_version = [
         Fix(pattern=message.pattern, advice=message.advice, share=shares.get(message.pattern, 0.0))
@@ -82,6 +113,10 @@ def fixes(
         if own or fix.pattern not in known
     ]
     return [*first, *sorted(rest, key=lambda fix: -fix.share)][:_FIXES]
+
+
+def _shares(symptom: str) -> dict[str, float]:
+    return {pattern.pattern: pattern.share for pattern in taxonomy.fixes(symptom)}
 
 
 def _messages(symptom: str, frameworks: Sequence[str], lower: str) -> Iterator[_Message]:

@@ -43,9 +43,28 @@ _EXCERPT = 160
 
 
 def finding(
-    ranked: Ranked, lines: Sequence[Line], frameworks: Sequence[str], lower: str, log: LogFacts
+    ranked: Ranked,
+    lines: Sequence[Line],
+    frameworks: Sequence[str],
+    lower: str,
+    log: LogFacts,
+    near: Sequence[Message],
 ) -> Finding:
-    """Return a symptom as a finding; ``lower`` is the whole text in lower case."""
+    """Return a symptom as a finding.
+
+    Parameters
+    ----------
+    ranked
+        The symptom and what supports it.
+    lines, lower
+        The text by lines, and the whole of it in lower case.
+    frameworks
+        Those that the text names, the outermost first.
+    log
+        What the text says about the job.
+    near
+        Entries near to the text, the nearest first, whose advice may fit it.
+    """
     cause = _cause(ranked)
     ranks = _ranks(ranked)
     said = _said(ranked)
@@ -68,6 +87,7 @@ def finding(
                 frameworks,
                 lower,
                 ranks[0] if ranks else 0,
+                near,
             ),
         )
     )

@@ -14,7 +14,7 @@ from ddt_notebook import faults
 from ddt_notebook.diagnosis import errors
 from ddt_notebook.messages import ClueKind, Message, clues, messages
 
-from . import exceptions, nearest
+from . import exceptions, learned, nearest
 from .exceptions import Raised
 from .lines import Line
 
@@ -223,6 +223,41 @@ def nearest_to(text: Text) -> list[Match]:
             )
         )
     return found
+
+
+def by_words(text: Text, found: list[Match]) -> list[Match]:
+    """Return what the words of a person's text say about its symptom; nothing for a log.
+
+    Parameters
+    ----------
+    found
+        What is known of the text; neither known messages nor lines of code are read again.
+    """
+    if text.is_log:
+        return []
+    spans = [*text.code]
+    for entry in dict.fromkeys(match.message for match in found):
+        if entry is not None and entry.kind != "complaint":
+            spans += [_span(text, again) for again in _all(entry, text)]
+    rest = text.lower
+    for start, end in spans:
+        rest = rest[:start] + " " * (end - start) + rest[end:]
+    votes, word = learned.votes(rest)
+    if not votes:
+        return []
+    line = text.line_at(rest.index(word))
+    return [Match("", votes, None, "context", line.number, line.rank, word)]
+
+
+def advisers(text: Text, found: list[Match]) -> list[Message]:
+    """Return the entries near to a person's text in which no message names the cause."""
+    named = any(
+        match.message is not None
+        and match.message.kind in ("error", "effect")
+        and not match.message.general
+        for match in found
+    )
+    return [] if text.is_log or named else nearest.advisers(text.lower, messages())
 
 
 def _by_elimination(found: list[Match]) -> Iterator[Match]:

@@ -53,14 +53,27 @@ def rank(matches: list[Match]) -> list[Ranked]:
     return calibrated(found, OFFSET, SLOPE) if is_specific(matches) else found
 
 
-def rank_near(matches: list[Match]) -> list[Ranked]:
-    """Return the symptoms of entries that are near to a text, the most likely first."""
+def rank_near(matches: list[Match], words: list[Match]) -> list[Ranked]:
+    """Return the symptoms of entries that are near to a text, the most likely first.
+
+    Parameters
+    ----------
+    matches
+        The entries that are near.
+    words
+        What the words of the text say.
+    """
     shares: dict[str, float] = {}
     for match in matches:
         shares |= match.votes
+    odds = {
+        code: share * math.exp(sum(match.votes[code] for match in words))
+        for code, share in shares.items()
+    }
+    total = sum(odds.values())
     return [
-        Ranked(code, shares[code], tuple(match for match in matches if code in match.votes))
-        for code in sorted(shares, key=lambda code: -shares[code])
+        Ranked(code, odds[code] / total, tuple(match for match in matches if code in match.votes))
+        for code in sorted(odds, key=lambda code: -odds[code])
     ]
 
 

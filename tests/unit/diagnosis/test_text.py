@@ -6,8 +6,8 @@ import pytest
 
 from ddt_notebook import faults
 from ddt_notebook.diagnosis.advice import causes
-from ddt_notebook.diagnosis.text import diagnose_text
-from ddt_notebook.messages import clues
+from ddt_notebook.diagnosis.text import diagnose_text, learned, nearest
+from ddt_notebook.messages import clues, messages
 from ddt_notebook.messages import message as entry
 from ddt_notebook.symptoms import loader as taxonomy
 
@@ -241,3 +241,31 @@ def test_a_description_in_other_words_has_the_advice_of_the_nearest_entry() -> N
 )
 def test_only_a_person_s_words_about_training_are_near_to_an_entry(text: str) -> None:
     assert diagnose_text(text).findings == []
+
+
+def test_words_that_say_little_each_tell_symptoms_apart() -> None:
+    """No pattern knows these words; each of them was in reports of one symptom or another."""
+    text = "trained on 8 gpus, the validation loss of the resumed run differs from epoch to epoch"
+    votes, word = learned.votes(text)
+    assert max(votes, key=lambda code: votes[code]).startswith("D.2")
+    assert word in text
+    assert learned.votes("zebra") == ({}, "")
+
+
+def test_words_alone_are_no_finding() -> None:
+    """The weights give every text a most likely symptom, also a text about something else."""
+    text = "the conductor resumed the rehearsal with half of the orchestra and lost his memory"
+    assert learned.votes(text)[0]
+    assert diagnose_text(text).findings == []
+
+
+def test_a_described_problem_gets_the_advice_of_the_entries_near_to_it() -> None:
+    text = (
+        "With two graphics cards the copies drift apart: I call model.module.forward instead of "
+        "the wrapper in our training step, and gradients are never averaged between processes."
+    )
+    found = diagnose_text(text).findings[0]
+    near = nearest.advisers(text.lower(), messages())
+    ours = {advice for entry in near for _, advice in entry.fixes[:1]}
+    assert any(fix.advice in ours for fix in found.fixes)
+    assert not {fix.advice for fix in diagnose_text(KNOWN[0][1]).findings[0].fixes} & ours

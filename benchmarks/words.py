@@ -1,0 +1,123 @@
+"""Trains the weights of words from the reports, and measures what they gain.
+
+``python -m benchmarks.words`` leaves out one file of reports at a time, trains on the others, and
+prints how often the diagnosis of the reports in it is right without and with the weights; entries
+that were written from a report do not count for it. ``half_l.toml`` is never trained on.
+``--write`` trains on all other files and writes ``diagnosis/text/words.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+
+from ddt_notebook.diagnosis.text import learned
+from ddt_notebook.diagnosis.text.nearest import stem, subject_words
+from ddt_notebook.symptoms import loader as taxonomy
+
+from .advice import FOLDER, Report, Rows, judge, shares, without_own_entries
+from .common import ROOT
+
+KEPT = ROOT / "ddt_notebook" / "diagnosis" / "text" / "words.json"
+#: Never trained on.
+APART = "half_l"
+#: A word counts if so many reports have it. With 3 instead of 4, or with pairs of words, the first
+#: symptom of left-out reports is right as often or less.
+_REPORTS = 4
+#: The weight of the sum of squares, and how the loss is made small.
+_PENALTY, _ROUNDS, _STEP, _MOMENTUM = 3e-4, 250, 2.0, 0.9
+
+
+def reports() -> dict[str, list[Report]]:
+    """The reports of each file, by its name."""
+    return {
+        path.stem: tomllib.loads(path.read_text(encoding="utf-8"))["report"]
+        for path in sorted(FOLDER.glob("*.toml"))
+    }
+
+
+def train(chosen: Sequence[Report]) -> learned.Model:
+    """Return the weights that fit these reports."""
+    codes = [symptom.code for symptom in taxonomy.symptoms()]
+    has = [{stem(word) for word in subject_words(one["text"].lower())} for one in chosen]
+    times = Counter(word for words in has for word in words)
+    words = sorted(word for word, number in times.items() if number >= _REPORTS)
+    rarity = np.log(len(chosen) / np.array([times[word] for word in words]))
+    x = np.array([[word in own for word in words] for own in has]) * rarity
+    x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-9)
+    y = np.zeros((len(chosen), len(codes)))
+    for row, one in zip(y, chosen, strict=True):
+        # Of several symptoms that are right, the first one is the most likely.
+        for number, code in enumerate(one["symptoms"], start=1):
+            row[codes.index(code)] = 1 / number
+        row /= row.sum()
+    weights = np.zeros((len(words), len(codes)))
+    bias = np.log(y.mean(axis=0) + 1e-3)
+    speed = np.zeros_like(weights)
+    for _ in range(_ROUNDS):
+        sums = x @ weights + bias
+        likely = np.exp(sums - sums.max(axis=1, keepdims=True))
+        likely /= likely.sum(axis=1, keepdims=True)
+        wrong = likely - y
+        speed = _MOMENTUM * speed - _STEP * (x.T @ wrong / len(chosen) + _PENALTY * weights)
+        weights += speed
+        bias -= 0.5 * wrong.mean(axis=0)
+    whole = np.rint(weights * learned.SCALE).astype(int)
+    return learned.Model(
+        tuple(codes),
+        tuple(round(float(one), 2) for one in bias),
+        {word: round(float(one), 2) for word, one in zip(words, rarity, strict=True)},
+        {word: tuple(map(int, row)) for word, row in zip(words, whole, strict=True)},
+    )
+
+
+def written(model: learned.Model) -> str:
+    """The weights as JSON, one word on a line."""
+    lines = [
+        f"  {json.dumps(word)}: {json.dumps([model.rarity[word], *own], separators=(',', ':'))}"
+        for word, own in model.weights.items()
+    ]
+    head = f'"codes": {json.dumps(model.codes)},\n"bias": {json.dumps(model.bias)},\n'
+    return "{\n" + head + '"words": {\n' + ",\n".join(lines) + "\n}\n}\n"
+
+
+def left_out() -> tuple[Rows, Rows]:
+    """The verdicts without and with the weights, each trained on the other files."""
+    every = reports()
+    before: Rows = []
+    after: Rows = []
+    for name, own in every.items():
+        rest = [one for other, many in every.items() if other not in (name, APART) for one in many]
+        for rows, model in ((before, _NONE), (after, train(rest))):
+            with mock.patch.object(learned, "model", lambda model=model: model):
+                for one in own:
+                    with without_own_entries(name, one):
+                        rows.append(({**one, "file": name}, judge(one)))
+    return before, after
+
+
+_NONE = learned.Model((), (), {}, {})
+
+
+def main() -> int:
+    if "--write" in sys.argv[1:]:
+        chosen = [one for name, many in reports().items() if name != APART for one in many]
+        KEPT.write_text(written(train(chosen)), encoding="utf-8")
+        print(f"{KEPT.name}: {len(chosen)} reports, {Path(KEPT).stat().st_size / 1000:.0f} kB")
+        return 0
+    for title, rows in zip(("without", "with"), left_out(), strict=True):
+        print(f"{title} the weights, {len(rows)} reports")
+        for name, share in shares(rows).items():
+            print(f"  {name:18} {share:5.1f} %")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
