@@ -25,7 +25,7 @@ OBJECTS = 12
 #: First indices that are shown of each rank.
 FIRST = 6
 
-_LOADER_HEAD = ("rank", "epochs", "batches", "samples", "of data", "first indices")
+_LOADER_HEAD = ("rank", "epochs", "batches", "samples", "share", "first indices")
 #: Slots of a strip that shows where in the data set a rank read, and the signs of their shares.
 _SLOTS, _SHARES = sparklines.SLOTS, "░▒▓█"
 _LEGEND = "1 read by one rank · + by several ranks · 0 some by none"

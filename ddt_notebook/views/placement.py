@@ -297,7 +297,7 @@ def _row(name: str, tensors: list[TensorPlacement], shown: _Shown) -> tuple[str,
         what = ", ".join(words.count(n, role) for role, n in roles.items())
     spread = dict.fromkeys(f"{t.placements} on {t.mesh}" for t in tensors if t.placements)
     if spread:
-        what += f", {safe.listing(spread, 2)}"
+        what += f", {safe.listing(spread, 2, '; ')}"
     dtypes = safe.listing((t.dtype for t in tensors), 3)
     return (
         name,

@@ -69,8 +69,8 @@ def middle(text: str, limit: int = 32) -> str:
     return f"{text[:head]}…{text[-(limit - 1 - head) :]}"
 
 
-def listing(items: Iterable[str], limit: int = 4) -> str:
+def listing(items: Iterable[str], limit: int = 4, between: str = ", ") -> str:
     """The first few different items: ``cpu, cuda:0 and 2 more``."""
     unique = list(dict.fromkeys(items))
-    shown = ", ".join(middle(item, 60) for item in unique[:limit])
+    shown = between.join(middle(item, 60) for item in unique[:limit])
     return f"{shown} and {len(unique) - limit} more" if len(unique) > limit else shown

@@ -63,7 +63,7 @@ def _subject(name: str, by_rank: Mapping[int, ModelShard]) -> str:
 def _rows(by_rank: Mapping[int, ModelShard]) -> list[tuple[str, ...]]:
     def row(shard: ModelShard) -> tuple[str, ...]:
         share = shard.local_parameters / shard.parameters if shard.parameters else 0.0
-        spread = safe.listing(shard.placements, 3)
+        spread = safe.listing(shard.placements, 3, "; ")
         size = words.size(shard.local_bytes)
         return (f"{shard.local_parameters:,}", f"{share:.1%}", size, spread)
 

@@ -362,6 +362,7 @@ def test_shards_are_drawn_with_their_places_on_the_mesh() -> None:
                     local_parameters=28,
                     local_bytes=112,
                     mesh="copy=2, shard=2",
+                    placements=("Replicate(), Shard(0)", "Replicate(), Shard(1)"),
                     coordinate=divmod(rank, 2),
                     slots=((100,) * 28 + (0,) * 28)[:: 1 - 2 * (rank % 2)],
                 ),
@@ -376,6 +377,7 @@ def test_shards_are_drawn_with_their_places_on_the_mesh() -> None:
     assert f"ranks 0, 2 shard 0  │{first}{second}│" in str(view)
     assert f"ranks 1, 3 shard 1  │{second}{first}│" in str(view)
     assert "together they hold it 2 times" in str(view)
+    assert "Replicate(), Shard(0); Replicate(), Shard(1)" in view.to_html()
     for said in ("ranks 1, 3 shard 1", first + second, "devices are recorded in a run with"):
         assert said in view.to_html()
     assert "│" not in str(ddt.partition(run))
