@@ -32,7 +32,6 @@ UNCONFIRMED = {
     "fsdp2-parameter-device",
     "nccl-connect",
     "nccl-watchdog-first-collective",
-    "shared-memory-manager",
 }
 #: A file of torch in the source of an entry.
 FILE = re.compile(r"(?<![\w/])torch/[\w/]+\.py\b")
