@@ -42,7 +42,7 @@ rank, world_size = 0, 1
 #: The sampler asks the process group itself; ranks that all write one file disturb one another; a
 #: mesh needs the other ranks.
 _ALONE_FAILS = {
-    **dict.fromkeys(("fewer-ranks", "second-half", "too-early", "two-hosts"), ""),
+    **dict.fromkeys(("fewer-ranks", "second-half", "too-early", "two-hosts", "whole-file"), ""),
     "new-epoch": "parity",
     "two-by-two": "ends",
 }
