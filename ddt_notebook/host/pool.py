@@ -84,6 +84,15 @@ class PoolOptions:
     framework: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class HostVersions:
+    """The versions that the ranks of a host have; empty if they are not known."""
+
+    host: str
+    python: str
+    torch: str
+
+
 class RankPool:
     """The ranks of a session.
 
@@ -429,6 +438,16 @@ class RankPool:
     def missing_features(self) -> tuple[MissingFeature, ...]:
         """The features that are off on any rank, each once."""
         return tuple(dict.fromkeys(m for h in self.handles for m in h.missing_features))
+
+    @property
+    def versions(self) -> tuple[HostVersions, ...]:
+        """The versions on each host, in the order of the ranks."""
+        return tuple(
+            dict.fromkeys(
+                HostVersions(handle.host, handle.python_version, handle.torch_version)
+                for handle in self.handles
+            )
+        )
 
     @property
     def clocks(self) -> Mapping[int, Clock]:

@@ -32,6 +32,7 @@ class RankHandle(ObservedRank):
         super().__init__(rank, started.files)
         self.ready = False
         self.device = ""
+        self.python_version = ""
         self.process = self.host_process = started.process
         self.pid = started.process.pid
         self.commands = started.commands
@@ -50,6 +51,7 @@ class RankHandle(ObservedRank):
         self.ready = True
         self.torch_version = ready.torch_version
         self.missing_features = ready.missing_features
+        self.python_version = ready.python_version
         self.device = ready.device
         ring_file = self._file("calls")
         if ring_file.exists():

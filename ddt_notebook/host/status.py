@@ -14,7 +14,7 @@ from ..model import Position
 from ..model.torch_features import MissingFeature
 from ..wire.channel import Closed
 from ..wire.messages import AskStatus
-from .pool import RankPool
+from .pool import HostVersions, RankPool
 from .rank_handle import RankHandle
 
 _ANSWER_LIMIT_S = 0.5
@@ -42,6 +42,8 @@ class RankStatus:
         if the system does not report PSS). The shares of all ranks add up to what they use.
     generation
         How often the process group has been formed.
+    host
+        Name of its host; empty for the machine of the notebook.
     """
 
     rank: int
@@ -52,11 +54,12 @@ class RankStatus:
     memory_bytes: int
     share_bytes: int
     generation: int
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionStatus:
-    """The result of `Session.status`; ``seed`` as in `Session`."""
+    """The result of `Session.status`; ``seed`` as in `Session`, ``versions`` of each host."""
 
     ranks: tuple[RankStatus, ...]
     world_size: int
@@ -68,6 +71,7 @@ class SessionStatus:
     simulated_gpus: int = 0
     seed: int | None = None
     missing_features: tuple[MissingFeature, ...] = ()
+    versions: tuple[HostVersions, ...] = ()
 
 
 def ask_monitors(handles: list[RankHandle]) -> None:
@@ -128,6 +132,7 @@ def session_status(
         output_directory=pool.directory,
         simulated_gpus=pool.options.simulated_gpus,
         missing_features=pool.missing_features,
+        versions=pool.versions,
     )
 
 
@@ -153,6 +158,7 @@ def _rank_status(
         memory_bytes=handle.process.resident_bytes() or 0,
         share_bytes=handle.process.memory_share(),
         generation=generation,
+        host=handle.host,
     )
 
 

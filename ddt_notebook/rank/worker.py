@@ -7,6 +7,7 @@ import contextlib
 import faulthandler
 import multiprocessing.util
 import os
+import platform
 import signal
 import sys
 import time
@@ -184,6 +185,7 @@ class Rank:
             torch_version=torch_version(),
             device=str(self._device),
             missing_features=tuple(torch_private.missing()),
+            python_version=platform.python_version(),
         )
 
     def serve(self) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from ..formatting import naming_hosts
 from ..model import Position, RankReport
 from ..model.collective import call_label
 from ..model.snapshot import Outcome
@@ -43,7 +44,7 @@ _ENDINGS: dict[Outcome, str] = {
 }
 
 #: Ranks with the same state, wait and place stand in one row; few ranks have a row each.
-_Key = tuple[str, str, str, Position | None, int | None]
+_Key = tuple[str, str, str, Position | None, str, int | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,28 +99,31 @@ class RankLine:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LiveView(Displayable):
-    """A headline, the ranks, and notes."""
+    """A headline, the ranks, notes, and the host of each rank."""
 
     headline: str
     lines: tuple[RankLine, ...] = ()
     notes: tuple[str, ...] = ()
+    hosts: Mapping[int, str] = field(default_factory=dict)
 
     def to_text(self) -> str:
         """The table in columns."""
-        rows = [_HEAD, *(_row(line) for line in self.lines)] if self.lines else []
+        with naming_hosts(self.hosts):
+            rows = [_HEAD, *map(_row, self.lines)] if self.lines else []
         return "\n".join([self.headline, *terminal.aligned(rows, 2 * terminal.WIDTH), *self.notes])
 
     def to_html(self) -> str:
         """The table as HTML; a row keeps its height while numbers change in it."""
-        rows = [
-            (
-                words.ranks_cell(line.ranks),
-                html.tag("span", _chip(line), *_waiting(line), style=_NOWRAP, role="said"),
-                html.name(line.where, 72) if line.where else "",
-                html.tag("span", line.memory, style=_NOWRAP),
-            )
-            for line in self.lines
-        ]
+        with naming_hosts(self.hosts):
+            rows = [
+                (
+                    words.ranks_cell(line.ranks),
+                    html.tag("span", _chip(line), *_waiting(line), style=_NOWRAP, role="said"),
+                    html.name(line.where, 72) if line.where else "",
+                    html.tag("span", line.memory, style=_NOWRAP),
+                )
+                for line in self.lines
+            ]
         parts = [html.line(html.tag("b", self.headline))]
         parts += [html.table(rows, _HEAD)] if rows else []
         return html.view(*parts, *(html.line(note) for note in self.notes))
@@ -149,6 +153,7 @@ def of_reports(
     ended
         Whether the cell has ended: the states are then those just before its end.
     """
+    hosts = {report.rank: report.host for report in reports}
     waiting = waits(reports)
     stuck = cannot_complete(waiting, reports)
     longest: dict[_Key, float] = {}
@@ -156,15 +161,17 @@ def of_reports(
     for report in reports:
         state = "stuck" if report.rank in stuck else _WORDS.get(report.state, report.state)
         state = _PAST.get(state, state) if ended else state
-        wait = _wait(waiting.get(report.rank))
+        with naming_hosts(hosts):
+            wait = _wait(waiting.get(report.rank))
         place = _place(report)
         where = safe.one_line(place.label, 120) if place is not None else _ended(report)
-        key = (state, wait, where, place, report.rank if len(reports) <= ROWS else None)
+        alone = report.rank if len(reports) <= ROWS else None
+        key = (state, wait, where, place, report.host, alone)
         keys[report.rank] = key
         longest[key] = max(longest.get(key, 0.0), report.blocked_s or 0.0)
     lines = []
     for key, alike in source_positions.group(reports, lambda report: keys[report.rank]):
-        state, wait, where, place, _ = key
+        state, wait, where, place, *_ = key
         seconds = f"{words.duration(longest[key])} " if wait else ""
         line = RankLine(
             ranks=_ranks(alike),
@@ -175,23 +182,23 @@ def of_reports(
             place=place,
         )
         lines.append(_with_memory(line, alike, memory))
-    return LiveView(headline, tuple(lines), notes)
+    return LiveView(headline, tuple(lines), notes, hosts)
 
 
 def of_status(status: SessionStatusLike, notes: tuple[str, ...] = ()) -> LiveView:
     """The view of a session whose ranks are at their prompts."""
     headline = f"{words.count(status.world_size, 'rank')}, no cell runs"
     alike = source_positions.group(
-        status.ranks, lambda r: (r.state, r.rank if len(status.ranks) <= ROWS else None)
+        status.ranks, lambda r: (r.state, r.host, r.rank if len(status.ranks) <= ROWS else None)
     )
     lines = [
         RankLine(
             ranks=tuple(r.rank for r in ranks),
             state=_WORDS.get(state, state),
         )
-        for (state, _), ranks in alike
+        for (state, *_), ranks in alike
     ]
-    return LiveView(headline, tuple(lines), notes)
+    return LiveView(headline, tuple(lines), notes, {r.rank: r.host for r in status.ranks})
 
 
 def headline(

@@ -59,26 +59,33 @@ def of_session(session: SessionLike, memory_limit: int | None) -> dict[str, Any]
     }
 
 
-def at_prompt(alive: Sequence[bool]) -> LiveView:
-    """A session in which nothing runs; ``alive``: for each rank, whether its process is there."""
+def at_prompt(alive: Sequence[bool], hosts: Sequence[str]) -> LiveView:
+    """A session in which nothing runs.
+
+    Parameters
+    ----------
+    alive
+        For each rank, whether its process is there.
+    hosts
+        The host of each rank; empty for the machine of the notebook.
+    """
     states = ["ready" if there else "died" for there in alive]
     alike = source_positions.group(
-        range(len(states)), lambda r: (states[r], r if len(states) <= ROWS else 0)
+        range(len(states)), lambda r: (states[r], hosts[r], r if len(states) <= ROWS else 0)
     )
-    lines = (RankLine(ranks=tuple(ranks), state=state) for (state, _), ranks in alike)
-    return LiveView(f"{words.count(len(states), 'rank')}, no cell runs", tuple(lines))
+    lines = (RankLine(ranks=tuple(ranks), state=state) for (state, *_), ranks in alike)
+    headline = f"{words.count(len(states), 'rank')}, no cell runs"
+    return LiveView(headline, tuple(lines), hosts=dict(enumerate(hosts)))
 
 
 def of_view(view: LiveView, resources: Mapping[int, ResourcesLike]) -> dict[str, Any]:
     """The headline, a row for each rank or for ranks that are alike, and the notes."""
-    return {
-        "headline": view.headline,
-        "rows": [
+    with naming_hosts(view.hosts):
+        rows = [
             _row(line, [resources[rank] for rank in line.ranks if rank in resources])
             for line in view.lines
-        ],
-        "notes": list(view.notes),
-    }
+        ]
+    return {"headline": view.headline, "rows": rows, "notes": list(view.notes)}
 
 
 def of_report(report: Report, snapshot: Snapshot) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from ..formatting import naming_hosts
 from ..model import Position
 from ..model.torch_features import MissingFeature
 from . import html, safe, source_positions, terminal, words
@@ -12,6 +13,8 @@ from .displayable import Displayable
 
 #: Up to this many ranks each one has a row; beyond, ranks in the same state share one.
 ROWS = 8
+#: So many hosts are named in a note.
+_NAMED = 3
 
 _HEAD = ("rank", "pid", "state", "memory (RSS)", "at")
 
@@ -33,6 +36,19 @@ class RankStatusLike(Protocol):
     def memory_bytes(self) -> int | None: ...
     @property
     def share_bytes(self) -> int: ...
+    @property
+    def host(self) -> str: ...
+
+
+class HostVersionsLike(Protocol):
+    """The versions on a host."""
+
+    @property
+    def host(self) -> str: ...
+    @property
+    def python(self) -> str: ...
+    @property
+    def torch(self) -> str: ...
 
 
 class SessionStatusLike(Protocol):
@@ -56,6 +72,8 @@ class SessionStatusLike(Protocol):
     def seed(self) -> int | None: ...
     @property
     def missing_features(self) -> Sequence[MissingFeature]: ...
+    @property
+    def versions(self) -> Sequence[HostVersionsLike]: ...
 
 
 class StatusView(Displayable):
@@ -90,7 +108,7 @@ class StatusView(Displayable):
     def _notes(self) -> list[str]:
         """Notes for the reader, and what cannot be observed with this version of PyTorch."""
         off = map(str, self._status.missing_features)
-        return [*filter(None, [self._note]), *off]
+        return [*filter(None, [self._note, _differing(self._status.versions)]), *off]
 
     def _summary(self) -> str:
         status = self._status
@@ -110,8 +128,34 @@ class StatusView(Displayable):
 
     def _rows(self) -> list[tuple[str, ...]]:
         ranks = self._status.ranks
-        alike = source_positions.group(ranks, lambda r: _state(r) if len(ranks) > ROWS else r.rank)
-        return [_row(members) for _, members in alike]
+        alike = source_positions.group(
+            ranks, lambda r: (r.host, _state(r)) if len(ranks) > ROWS else r.rank
+        )
+        with naming_hosts({rank.rank: rank.host for rank in ranks}):
+            return [_row(members) for _, members in alike]
+
+
+def _differing(versions: Sequence[HostVersionsLike]) -> str:
+    """Which hosts have other versions of Python or PyTorch than others, in one line."""
+    parts = []
+    for name in ("python", "torch"):
+        hosts: dict[str, list[str]] = {}
+        for one in versions:
+            if version := safe.one_line(getattr(one, name), 40):
+                hosts.setdefault(version, []).append(safe.one_line(one.host, 40))
+        if len(hosts) > 1:
+            title = {"python": "Python", "torch": "torch"}[name]
+            where = (f"{version} on {_few(names)}" for version, names in hosts.items())
+            parts.append(f"{title} {', '.join(where)}")
+    return (
+        f"the hosts have other versions: {'; '.join(parts)}; %ddt_doctor says more" if parts else ""
+    )
+
+
+def _few(hosts: Sequence[str]) -> str:
+    """The first hosts by name, and how many there are besides."""
+    more = f" and {len(hosts) - _NAMED} more" if len(hosts) > _NAMED else ""
+    return f"{', '.join(hosts[:_NAMED])}{more}"
 
 
 def _state(rank: RankStatusLike) -> tuple[str, str]:

@@ -201,4 +201,5 @@ def _at_prompt(session: Session) -> LiveView:
         return LiveView(
             "the ranks were stopped, because nobody used them; the next cell starts them"
         )
-    return panel.at_prompt([handle.process.exists for handle in session.pool.handles])
+    handles = tuple(session.pool.handles)
+    return panel.at_prompt([h.process.exists for h in handles], [h.host for h in handles])

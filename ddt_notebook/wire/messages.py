@@ -293,11 +293,14 @@ class RankReady(Message):
         Value of the variable ``device``.
     missing_features
         Features that are off because this PyTorch lacks names that they need.
+    python_version
+        Version of Python; empty if the rank does not say it.
     """
 
     torch_version: str
     device: str
     missing_features: tuple[MissingFeature, ...] = ()
+    python_version: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,7 +122,8 @@ class Network:
             self.processes.append(
                 subprocess.Popen(
                     ["ip", "netns", "exec", host, *as_host(number, named)],
-                    env=os.environ | {name: key},
+                    # addresses have no names here, of which PyTorch would warn in each output
+                    env=os.environ | {name: key, "TORCH_CPP_LOG_LEVEL": "ERROR"},
                     cwd="/",
                     text=True,
                     stderr=subprocess.DEVNULL,

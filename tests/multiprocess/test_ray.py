@@ -9,13 +9,14 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import psutil
 import pytest
 
 import ddt_notebook as ddt
-from ddt_notebook.host.engines.ray_cluster import RayCluster, node_names, share_of_node
+from ddt_notebook.host.engines.ray_cluster import RayCluster, _Agent, node_names, share_of_node
 from ddt_notebook.host.errors import SessionError
 from ddt_notebook.host.joining import start_with
 
@@ -168,3 +169,17 @@ def test_ranks_that_do_not_divide_among_the_nodes() -> None:
 def test_nodes_of_one_host_have_names_of_their_own() -> None:
     nodes = [{"NodeID": name, "NodeManagerHostname": host} for name, host in ("ax", "by", "cx")]
     assert node_names(nodes) == {"a": "x", "b": "y", "c": "x-2"}
+
+
+def test_no_call_waits_for_an_agent() -> None:
+    held = _Agent()
+    said = held.start("echo torch is missing; exit 3", "key")
+    deadline = time.monotonic() + 30
+    while not said and time.monotonic() < deadline:
+        said = held.end()
+    assert said == "torch is missing"
+    running = _Agent()
+    assert not running.start("exec sleep 600", "key")
+    assert not running.end()
+    running.stop()
+    assert "exit code -15" in running.end()

@@ -77,7 +77,7 @@ class RayCluster:
         if self._connected:
             _connect(ray)
         self._group: Any = None
-        self._agents: dict[str, tuple[Any, Any]] = {}  # by node: the actor, and the agent's end
+        self._agents: dict[str, tuple[Any, Any]] = {}  # by node: the actor, its next answer
         self._ended: dict[str, str] = {}
         try:
             self.address = address or str(ray.util.get_node_ip_address())
@@ -124,20 +124,25 @@ class RayCluster:
             place = strategies.PlacementGroupSchedulingStrategy(
                 self._group, placement_group_bundle_index=number
             )
-            # `stop` must be heard while `run` waits
-            made = actor.options(scheduling_strategy=place, max_concurrency=2).remote()
+            made = actor.options(scheduling_strategy=place).remote()
             command = agent_command(f"{hub.address}:{hub.port}", shlex.quote(name))
-            self._agents[name] = made, made.run.remote(command, hub.key.to_text())
+            self._agents[name] = made, made.start.remote(command, hub.key.to_text())
 
     def failures(self) -> dict[str, str]:
         """Why agents did not start, by node."""
-        left = {end: name for name, (_, end) in self._agents.items() if name not in self._ended}
+        left = {asked: name for name, (_, asked) in self._agents.items() if name not in self._ended}
         done = self._ray.wait(list(left), num_returns=len(left), timeout=0)[0] if left else []
-        for end_of_agent in done:
+        for answer in done:
+            name = left[answer]
             try:
-                self._ended[left[end_of_agent]] = self._ray.get(end_of_agent)
+                why = self._ray.get(answer)
             except self._ray.exceptions.RayError as error:
-                self._ended[left[end_of_agent]] = str(error).strip().splitlines()[-1][:300]
+                why = str(error).strip().splitlines()[-1][:300]
+            if why:
+                self._ended[name] = why
+            else:
+                made = self._agents[name][0]
+                self._agents[name] = made, made.end.remote()
         return self._ended
 
     def host_of(self, agent: HostAgent) -> str:
@@ -162,24 +167,30 @@ class RayCluster:
 
 
 class _Agent:
-    """Runs in an actor of Ray: starts an agent, and waits for its end."""
+    """Runs in an actor of Ray, and holds the agent; no call waits for the agent's end."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
 
-    def run(self, command: str, key: str) -> str:
-        """Start the agent, wait for its end, and return the last line that it printed."""
-        with tempfile.TemporaryFile("w+", prefix="ddt-ray-") as said:
-            self._process = subprocess.Popen(
-                ["sh", "-c", command],
-                env=os.environ | {VARIABLE: key},
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                text=True,
-            )
-            status = self._process.wait()
-            return [f"the agent ended with exit code {status}", *printed_lines(said)][-1]
+    def start(self, command: str, key: str) -> str:
+        """Start the agent, and return as `end` does."""
+        self._said = tempfile.TemporaryFile("w+", prefix="ddt-ray-")  # noqa: SIM115
+        self._process = subprocess.Popen(
+            ["sh", "-c", command],
+            env=os.environ | {VARIABLE: key},
+            stdin=subprocess.DEVNULL,
+            stdout=self._said,
+            stderr=self._said,
+            text=True,
+        )
+        return self.end()
+
+    def end(self) -> str:
+        """The last line that the agent printed before it ended; empty while it runs."""
+        status = self._process.poll() if self._process is not None else None
+        if status is None:
+            return ""
+        return [f"the agent ended with exit code {status}", *printed_lines(self._said)][-1]
 
     def stop(self) -> None:
         """End the agent."""

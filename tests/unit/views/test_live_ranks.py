@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ddt_notebook.model import Call, Position, RankError, RankReport
-from ddt_notebook.views import live_ranks
+from ddt_notebook.views import live_ranks, panel
 
 HOSTILE = "<script>alert(1)</script>" + "x" * 10_000
 
@@ -92,3 +92,17 @@ def test_hostile_text_is_escaped_and_bounded() -> None:
 def test_a_table_without_ranks() -> None:
     assert live_ranks.of_reports("cell[1] runs", (), {}).to_text() == "cell[1] runs"
     assert "cell[1] runs" in live_ranks.of_reports("cell[1] runs", (), {}).to_html()
+
+
+def test_hosts_are_named_while_a_cell_runs_and_at_the_prompt() -> None:
+    reports = [replace(report, host=f"node{report.rank // 2}") for report in moment(4)]
+    shown = live_ranks.of_reports("", reports, {})
+    assert (
+        shown.to_text().splitlines()[2].startswith("  0 · node0  ‖ waits 2.0 s for rank 1 · node0")
+    )
+    assert "3 · node1" in shown.to_html()
+    view = panel.at_prompt([True] * 20, ["nodeA"] * 8 + ["nodeB"] * 12)
+    assert [row["label"] for row in panel.of_view(view, {})["rows"]] == [
+        "0-7 · nodeA",
+        "8-19 · nodeB",
+    ]

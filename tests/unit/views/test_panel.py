@@ -71,7 +71,7 @@ def test_what_is_not_known_is_not_shown() -> None:
 
 def test_a_rank_on_another_host_lives_as_long_as_that_host_says() -> None:
     processes = [SimpleNamespace(pid=2**22 + 1, exists=one) for one in (True, True)]
-    handles = [SimpleNamespace(process=one) for one in processes]
+    handles = [SimpleNamespace(process=one, host="") for one in processes]
     pids = [one.pid for one in processes]
     session: Any = SimpleNamespace(resting=False, pids=pids, pool=SimpleNamespace(handles=handles))
-    assert lab._at_prompt(session) == panel.at_prompt([True, True])
+    assert lab._at_prompt(session) == panel.at_prompt([True, True], ["", ""])

@@ -14,6 +14,14 @@ class Rank:
     position: Position | None = None
     memory_bytes: int | None = 210_000_000
     share_bytes: int = 60_000_000
+    host: str = ""
+
+
+@dataclass
+class Versions:
+    host: str
+    python: str = "3.12.1"
+    torch: str = "2.13.0"
 
 
 @dataclass
@@ -26,6 +34,7 @@ class Status:
     simulated_gpus: int = 0
     seed: int | None = None
     missing_features: tuple[MissingFeature, ...] = ()
+    versions: tuple[Versions, ...] = ()
     world_size: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -67,3 +76,26 @@ def test_many_ranks_share_rows_by_state() -> None:
     assert "4005  died" in shown
     assert len(shown.splitlines()) == 4
     assert "<table" in StatusView(Status(ranks)).to_html()
+
+
+def test_hosts_are_named() -> None:
+    few = StatusView(Status([Rank(0, host="nodeA"), Rank(1, host="nodeB")]))
+    assert [line.split("  ")[1] for line in repr(few).splitlines()[2:]] == [
+        "0 · nodeA",
+        "1 · nodeB",
+    ]
+    many = StatusView(Status([Rank(r, host="nodeA" if r < 6 else "nodeB") for r in range(12)]))
+    assert [line.split("  ")[1] for line in repr(many).splitlines()[2:]] == [
+        "0-5 · nodeA",
+        "6-11 · nodeB",
+    ]
+
+
+def test_versions_that_differ_between_hosts_are_named_in_one_line() -> None:
+    alike = (Versions("nodeA"), Versions("nodeB"), Versions("nodeC", python=""))
+    assert "versions" not in repr(StatusView(Status([Rank(0)], versions=alike)))
+    other = (*alike, Versions("nodeD", torch="2.12.1"))
+    assert " ".join(repr(StatusView(Status([Rank(0)], versions=other))).split()).endswith(
+        "note the hosts have other versions: torch 2.13.0 on nodeA, nodeB, nodeC, 2.12.1 on nodeD; "
+        "%ddt_doctor says more"
+    )
