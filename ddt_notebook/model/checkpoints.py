@@ -82,7 +82,7 @@ class StateLoad:
 class LeftState:
     """A state in a loaded file that nothing had taken over when training began.
 
-    The program took other states of the file over, and counts on from a number in it.
+    The program took other states of the file over.
 
     Attributes
     ----------
@@ -95,7 +95,9 @@ class LeftState:
     kind
         What it is the state of; ``"tensors"`` if it may be that of a model.
     saved
-        Whether the program later saved a state with the same key.
+        Whether this rank later saved a state with the same key.
+    counts_on
+        Whether this rank counts on from a number in the file.
     """
 
     path: str
@@ -103,6 +105,7 @@ class LeftState:
     key: str = ""
     kind: Literal["optimizer", "scheduler", "tensors"] = "tensors"
     saved: bool = False
+    counts_on: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +126,7 @@ class RankCheckpoints:
     states
         State dicts that its models did not use, if no later one replaced them.
     left
-        States that it left in a file from which it went on.
+        States that it left in a file of which it took others over.
     """
 
     rank: int

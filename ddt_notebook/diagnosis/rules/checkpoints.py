@@ -186,10 +186,16 @@ def states_left(context: Context) -> Iterator[Finding]:
     found: dict[tuple[Place | None, str], dict[int, LeftState]] = defaultdict(dict)
     for report in context.snapshot.checkpoints:
         for left in report.left:
-            if left.saved or left.kind != "tensors":
-                found[context.place(left.where, "loads"), left.key][report.rank] = left
+            found[context.place(left.where, "loads"), left.key][report.rank] = left
     trained = _trained(context)
-    everywhere = {key: lefts for key, lefts in found.items() if set(trained) <= lefts.keys()}
+    everywhere = {
+        key: lefts
+        for key, lefts in found.items()
+        if set(trained) <= lefts.keys()
+        # one rank may save for all
+        and any(left.counts_on for left in lefts.values())
+        and any(left.saved or left.kind != "tensors" for left in lefts.values())
+    }
     if not everywhere or any(True for _ in resumed_apart(context)):
         return
     keys = [key for _, key in everywhere]

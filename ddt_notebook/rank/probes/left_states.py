@@ -134,11 +134,18 @@ class LeftStatesRecord:
         self.files, self.waits = [], False
 
     def observed(self) -> tuple[LeftState, ...]:
-        """The states that were left in the files from which the program went on."""
+        """The states that were left in files of which others were taken over."""
         return tuple(
-            LeftState(path=file.path, where=file.where, key=key, kind=entry.kind, saved=entry.saved)
+            LeftState(
+                path=file.path,
+                where=file.where,
+                key=key,
+                kind=entry.kind,
+                saved=entry.saved,
+                counts_on=file.goes_on,
+            )
             for file in self.files
-            if file.examined and file.goes_on and any(e.taken for e in file.entries.values())
+            if file.examined and any(one.taken for one in file.entries.values())
             for key, entry in file.entries.items()
             if not entry.taken
         )
