@@ -342,13 +342,16 @@ class HitsView(Displayable):
         The words.
     hits
         What fits, best first.
+    unknown
+        Whether the words are an error message that the catalogue does not have.
     """
 
-    __slots__ = ("hits", "query")
+    __slots__ = ("hits", "query", "unknown")
 
-    def __init__(self, query: str, hits: Sequence[Hit]) -> None:
+    def __init__(self, query: str, hits: Sequence[Hit], *, unknown: bool = False) -> None:
         self.query = query
         self.hits = hits
+        self.unknown = unknown
 
     def to_text(self) -> str:
         """The list, 80 columns wide."""
@@ -379,7 +382,11 @@ class HitsView(Displayable):
         return dataframe.frame(rows, ("kind", "name", "title", "score"))
 
     def _title(self) -> str:
-        return f"{words.count(len(self.hits), 'page')} about “{safe.one_line(self.query, 60)}”"
+        asked = f"“{safe.one_line(self.query, 60)}”"
+        found = words.count(len(self.hits), "page")
+        if self.unknown:
+            return f"the message {asked} is not known; {found} with words of it"
+        return f"{found} about {asked}"
 
     @staticmethod
     def _about(hit: Hit) -> str:
@@ -394,6 +401,10 @@ _LIKE_A_CODE = re.compile(r"[A-Z](\.\d+)+", re.IGNORECASE)
 _TODAY = re.compile(r"E\.\d+", re.IGNORECASE)
 #: The page of the best hit is shown at once if its score is this many times that of the next.
 _CLEARLY = 1.8
+#: How an exception is printed: ``torch.OutOfMemoryError: CUDA out of memory``.
+_RAISED = re.compile(r"[\w.]*(Error|Exception|Warning): ")
+#: Pages by their words that stand behind those of a known message. Chosen, not measured.
+_BESIDE_RAISED = 3
 #: The number of words up to which it may be shown at once. Chosen, not measured.
 _FEW = 4
 
@@ -445,7 +456,26 @@ def page(query: str = "") -> Page:
             return MessageView(next(entry for entry in catalogue() if entry.id == best.name))
         return symptom_page(best.name) if best.kind == "symptom" else card_page(best.name)
     more = [hit for hit in (*cards, *messages) if hit not in hits]
-    return HitsView(wanted, [*hits, *more])
+    raised = _raised(wanted.lower())
+    if not raised:
+        unknown = _RAISED.match(wanted) is not None
+        return HitsView(wanted, [*hits, *more], unknown=unknown)
+    others = [hit for hit in (*hits, *more) if hit.name not in {one.name for one in raised}]
+    return HitsView(wanted, [*raised, *others[:_BESIDE_RAISED]])
+
+
+def _raised(lower: str) -> list[Hit]:
+    """The pages of the entries whose message the words are, each after its card."""
+    found = [entry for entry in catalogue() if entry.find(lower)]
+    broader = frozenset().union(*(entry.over for entry in found))
+    hits: dict[str, Hit] = {}
+    for entry in sorted(found, key=lambda entry: entry.general):
+        if entry.id in broader:
+            continue
+        if entry.card in faults.card_ids():
+            hits.setdefault(entry.card, Hit("card", entry.card, faults.card(entry.card).title, 0.0))
+        hits[entry.id] = Hit("message", entry.id, entry.means, 0.0)
+    return list(hits.values())
 
 
 def _codes() -> str:

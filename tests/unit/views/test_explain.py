@@ -163,6 +163,21 @@ def test_the_words_of_a_newcomer_find_cards_and_messages(query: str, expected: s
     assert expected in [hit.name for hit in page.hits]
 
 
+def test_a_known_message_comes_before_pages_with_its_words() -> None:
+    text = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+    page = ddt.explain(text)
+    assert isinstance(page, HitsView)
+    assert [hit.name for hit in page.hits][:2] == ["out-of-memory", "cuda-oom"]
+    assert "is not known" not in repr(page)
+
+
+def test_an_error_that_the_catalogue_does_not_have_is_called_unknown() -> None:
+    page = ddt.explain("RuntimeError: the batch sampler of rank 3 hangs in the clouds")
+    assert isinstance(page, HitsView)
+    assert "is not known" in repr(page)
+    assert "is not known" not in repr(ddt.explain("the batch sampler of rank 3 hangs"))
+
+
 @pytest.mark.parametrize("query", ["D.9.9", "B", "zebra", "?", "<>"])
 def test_an_unknown_name_is_reported(query: str) -> None:
     with pytest.raises(UnknownSymptom):
