@@ -108,6 +108,7 @@ def diagnose_dumps(path: str | Path) -> DisplayedReport:
     from .dumps.collection import collect, is_log
     from .jobs.launches import is_recorded
     from .jobs.recorded_job import snapshot_of_folder
+    from .jobs.recorder_folder import without_ranks
     from .model.codec import FormatError
 
     if is_recorded(Path(path)):
@@ -117,10 +118,11 @@ def diagnose_dumps(path: str | Path) -> DisplayedReport:
         return show(diagnose_log(path))
     jobs = [one for one in sorted(Path(path).glob("*")) if is_recorded(one)]
     below = f"; there is a recorded job below it: {jobs[-1]}" if jobs else ""
+    unseen = without_ranks(Path(path))
     try:
         found = collect(path)
     except FormatError as error:
-        raise FormatError(f"{error}{below}") from None
+        raise FormatError(unseen or f"{error}{below}") from None
     if found.snapshot is None and below:
         raise FormatError(f"{path} holds logs only{below}")
     if found.snapshot is not None:
@@ -132,7 +134,8 @@ def diagnose_dumps(path: str | Path) -> DisplayedReport:
             of_logs, hints = job_findings.merged(report.findings, found.log)
             said = replace(report, findings=of_logs, hints=[*hints, *report.hints])
         return show(said, found.snapshot)
-    return show(_diagnose_text(found.text, found.log), None, found.notes)
+    notes = (*found.notes, unseen) if unseen else found.notes
+    return show(_diagnose_text(found.text, found.log), None, notes)
 
 
 def attach(*targets: int | str, between_s: float = 2.0) -> DisplayedReport:

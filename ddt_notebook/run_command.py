@@ -553,14 +553,7 @@ class _Recording:
         # a ``--`` may stand before the command
         launched = {Path(word).name for word in self._options.command[:2]}
         whose = "; Horovod's own collectives are not recorded" if "horovodrun" in launched else ""
-        number = recorder_folder.processes(self._folder)
-        if not number:
-            return (
-                "no process of this command imported torch with the recorder in it, which comes "
-                f"through PYTHONPATH (python -I and -E ignore it){whose}"
-            )
-        imported = f"{words.count(number, 'process')} of this command imported torch"
-        return f"{imported}, and none called torch.distributed.init_process_group{whose}"
+        return f"{recorder_folder.what_was_seen(recorder_folder.processes(self._folder))}{whose}"
 
     def _counts(self, snapshot: Snapshot) -> str:
         """What was seen and found in the ranks that were reported last."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from ..wire import job_files, rank_inputs
 from . import on_python_path
 
+_FOLDER, _MODULE = "recorder", "ddt_notebook_recorder.py"
 _METADATA = "Metadata-Version: 2.1\nName: ddt-notebook-recorder\nVersion: 1\n"
 _ENTRY_POINT = "[torch.backends]\nddt_notebook_recorder = ddt_notebook_recorder:begin\n"
 _AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
@@ -27,14 +28,47 @@ _FLIGHT_ENTRIES = "2000"
 
 def processes(folder: Path) -> int:
     """How many processes that this host has started imported torch with the recorder in them."""
+    return _imports(_recorder(folder))
+
+
+def what_was_seen(imported: int) -> str:
+    """What the processes of a command without ranks did, if so many of them imported torch."""
+    if not imported:
+        return (
+            "no process of this command imported torch with the recorder in it, which comes "
+            "through PYTHONPATH (python -I and -E ignore it)"
+        )
+    processes = "1 process" if imported == 1 else f"{imported} processes"
+    return (
+        f"{processes} of this command imported torch, and none called "
+        "torch.distributed.init_process_group"
+    )
+
+
+def without_ranks(folder: Path) -> str:
+    """Why the folder of a recorded job holds no rank; empty if `ddt-notebook run` did not make it.
+
+    Call it only for a folder in which no rank has written.
+    """
+    hosts = [one for one in (folder / _FOLDER).glob("*") if (one / _MODULE).is_file()]
+    if not hosts:
+        return ""
+    seen = what_was_seen(sum(map(_imports, hosts)))
+    return (
+        f"{folder}: no rank was recorded: {seen}; if the script ended with an error before, its "
+        "output shows it (the record does not hold the output)"
+    )
+
+
+def _imports(recorder: Path) -> int:
     with suppress(OSError):
-        return (_recorder(folder) / "processes").stat().st_size
+        return (recorder / "processes").stat().st_size
     return 0
 
 
 def _recorder(folder: Path) -> Path:
     # a folder for each host: the others begin at the same time, and may have other installations
-    return folder / "recorder" / socket.gethostname()
+    return folder / _FOLDER / socket.gethostname()
 
 
 def environment(
@@ -64,7 +98,7 @@ def environment(
     (metadata / "METADATA").write_text(_METADATA)
     (metadata / "entry_points.txt").write_text(_ENTRY_POINT)
     copies = Path(on_python_path.__file__).parent
-    shutil.copy(copies / "ddt_notebook_recorder.py", recorder)
+    shutil.copy(copies / _MODULE, recorder)
     (recorder / "processes").unlink(missing_ok=True)  # those of a job before
     package = Path(__file__).parents[1]
     link = recorder / package.name

@@ -22,6 +22,7 @@ import pytest
 import ddt_notebook as ddt
 from ddt_notebook.jobs import recorder_folder
 from ddt_notebook.jobs.recorded_job import RecordedJob, snapshot_of_folder
+from ddt_notebook.model.codec import FormatError
 from ddt_notebook.wire import job_files
 
 LIMIT_S = 90
@@ -767,6 +768,8 @@ def test_a_command_without_ranks_and_a_folder_that_cannot_be_made(tmp_path: Path
     status, output, errors = Job(tmp_path / "job", "--", sys.executable, "-c", say).end()
     assert (status, output) == (3, "alone\n")
     assert "no rank was seen: 1 process of this command imported torch, and none called" in errors
+    with pytest.raises(FormatError, match="no rank was recorded: 1 process of this command"):
+        ddt.diagnose_dumps(tmp_path / "job")
     ignored = (sys.executable, "-I", "-c", "print('alone')")
     _, _, errors = Job(tmp_path / "ignored", "--", *ignored).end()
     assert "no rank was seen: no process of this command imported torch" in errors
