@@ -18,7 +18,7 @@ from ..views.report import DisplayedReport
 from . import checks
 from .checks import Progress, answers_of_run, last_run
 from .errors import in_magics
-from .state import FixedCell, State, start
+from .state import FixedCell, State, corrected, start
 from .view import AssistantView, FixedCellView
 
 #: The words that mean "I don't know".
@@ -207,7 +207,7 @@ def fixed_cell_of(report: DisplayedReport) -> FixedCell:
     """
     made, snapshot = report.correction, report.snapshot
     if made is not None and snapshot is not None:
-        return FixedCell(snapshot.cell.source, made.source, made.says, own=True)
+        return corrected(made, snapshot, report.findings)
     findings = (*report.findings, *report.hints)
     if not findings:
         raise ValueError("nothing was found in the last run, so there is nothing to fix")

@@ -6,13 +6,13 @@ Each step gives a new `State`. Nothing in this module draws, asks or runs anythi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from .. import faults
 from ..diagnosis.advice import fixes as fixes_of
-from ..diagnosis.corrections import correction
+from ..diagnosis.corrections import Correction, correction
 from ..faults import views as views_of_fault
 from ..model import Finding, Fix, Snapshot
 from ..symptoms import loader as symptoms
@@ -43,6 +43,8 @@ class FixedCell:
         Code that has to run first.
     earlier
         The user's cell, such as ``cell[3]``, if other cells have run since; else empty.
+    found, remaining
+        The number of findings, and the titles of those that the change leaves.
     """
 
     before: str
@@ -51,6 +53,8 @@ class FixedCell:
     own: bool
     setup: str = ""
     earlier: str = ""
+    found: int = 1
+    remaining: tuple[str, ...] = ()
 
     @property
     def source(self) -> str:
@@ -231,10 +235,12 @@ class State:
         finding = self.finding
         made = correction(finding, snapshot) if finding and snapshot is not None else None
         if made is not None and snapshot is not None:
-            return FixedCell(snapshot.cell.source, made.source, made.says, own=True)
+            return corrected(made, snapshot, self.findings)
         if not self.cause:
             return None
         card = faults.card(self.cause)
+        if finding is not None and snapshot is not None and not _fits(card, finding):
+            return None
         return FixedCell(card.broken, card.fixed, card.title, own=False, setup=card.setup)
 
     def _other_findings(self) -> list[int]:
@@ -258,6 +264,28 @@ class State:
 
     def _step(self, **changes: Any) -> State:
         return replace(self, opened="", previous=self, **changes)
+
+
+def corrected(made: Correction, snapshot: Snapshot, findings: Iterable[Finding]) -> FixedCell:
+    """The user's cell with a correction, and the findings that it leaves."""
+    definite = [finding for finding in findings if finding.confidence != "possible"]
+    own = {id(finding): correction(finding, snapshot) for finding in definite}
+    return FixedCell(
+        snapshot.cell.source,
+        made.source,
+        made.says,
+        own=True,
+        found=len(definite),
+        remaining=tuple(finding.title for finding in definite if own[id(finding)] != made),
+    )
+
+
+def _fits(card: faults.FaultCard, finding: Finding) -> bool:
+    """Whether a card's example has the operation of a finding, called by the user as well."""
+    op, issuer = finding.values.get("op", ""), finding.values.get("issued_by", "")
+    if issuer == "DistributedDataParallel":
+        return "DDP(" in card.broken
+    return (issuer or op) in card.broken
 
 
 def start(

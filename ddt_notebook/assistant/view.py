@@ -398,6 +398,12 @@ class FixedCellView(Displayable):
 
     def _title(self) -> str:
         change = safe.one_line(self.cell.change)
+        if left := self.cell.remaining:
+            change += (
+                f". Of {words.count(self.cell.found, 'finding')} this changes "
+                f"{self.cell.found - len(left)}; still there: "
+                f"{safe.one_line('; '.join(left), 1000)}"
+            )
         if self.placed:
             return f"the next cell holds {whose(self.cell)}; run it to see. What changed: {change}"
         return f"{whose(self.cell)}: {change}; `%ddt_debug --fix` puts it into a new cell"

@@ -62,7 +62,9 @@ def fixes(
         more = tuple(one for one in of_card if one[0] not in said)
         chosen = more[: max(0, _MOST - len(of_message))]
     else:
-        chosen = of_card or _advice()["/".join(filter(None, [cause or "exception", case]))]
+        name = "/".join(filter(None, [cause or "exception", case]))
+        of_case = _advice().get(name, ()) if case else ()
+        chosen = of_case or of_card or _advice()[name]
     filled = {"op": op, "rank": rank, **(slots or {})}
     texts = [*of_message, *((pattern, text.format(**filled)) for pattern, text in chosen)]
     return [

@@ -507,10 +507,15 @@ def _apart_since(fact: Fact) -> str:
     values = fact.values
     before = values["equal_at"]
     equal = f"equal {_moment(values, before)}, " if before is not None else ""
-    sides = listing(map(rank_list, values["sides"]))
+    sides = sorted(values["sides"], key=len, reverse=True)
+    named = [ranks_text(side) + (" are equal" if len(side) > 1 else "") for side in sides]
+    if len(sides) == 2 and len(sides[0]) > 1 and len(sides[1]) == 1:
+        named[1] += " differs from them"
+    elif all(len(side) == 1 for side in sides):
+        named = [f"{ranks_text(sorted(rank for side in sides for rank in side))} differ"]
     return (
-        f"{equal}apart {_moment(values, values['step'])}, first in {values['name']}; equal to each "
-        f"other: {sides}"
+        f"{equal}apart {_moment(values, values['step'])}, first in {values['name']}; "
+        f"{'; '.join(named)}"
     )
 
 

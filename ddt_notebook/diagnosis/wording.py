@@ -455,6 +455,7 @@ TITLES: dict[str, Title] = {
     "host-lost": "{host} no longer answers: {ranks} {is|are} lost{wait}",
     "garbled": "{ranks} {was|were} ended for sending the notebook other data than messages{wait}",
     "raised": "{ranks} raised {exception}{wait}",
+    "arguments-not-accepted": "the script did not accept its arguments on {ranks}",
     "raised-while-others-wait": (
         "{ranks} raised {exception} and entered {call} while handling it{wait}"
     ),

@@ -5,17 +5,26 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
+import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 import psutil
 
 from .. import system_memory
 from ..model.frameworks import PREPARED
+from ..spelling import similar_names
 from .errors import SessionError
 
 #: Private memory of one rank after a few steps of a small model, measured by benchmarks/memory.py.
 RANK_BYTES = {"fork": 60 << 20, "spawn": 260 << 20}
 _MOST_SIMULATED = 64
+#: A limit below this is a forgotten unit.
+_LEAST_LIMIT = 1 << 20
+#: Of other names, PyTorch decides: vendors add backends, whose names mostly end with ``ccl``.
+_BACKENDS = ("gloo", "nccl", "mpi", "ucc")
+#: What the drivers of GPUs that nccl (or ROCm's own) can use make in ``/dev``; ``dxg`` is WSL's.
+_GPU_FILES = ("nvidia*", "kfd", "dxg", "nvhost*", "nvgpu*")
 #: With so many ranks for each processor, they answer late because they wait for one another.
 _CROWDED = 8
 
@@ -87,6 +96,48 @@ def parse_bytes(text: str | int) -> int:
     if not 0 < amount < math.inf:
         raise SessionError(f"{text!r} is not an amount of memory", "write 512M or 2G")
     return int(amount * (1 << units.get(unit, 0)))
+
+
+def parse_limit(text: str | int) -> int:
+    """The bytes that a rank may allocate, from ``"512M"``.
+
+    Raises
+    ------
+    SessionError
+        If it is no amount of memory, or a process cannot work with so little.
+    """
+    amount = parse_bytes(text)
+    if amount < _LEAST_LIMIT:
+        given = str(text).strip()
+        raise SessionError(
+            f"a rank cannot work within {amount:,} bytes",
+            f"write {given}G for gigabytes" if given.isdigit() else "write 512M or 2G",
+        )
+    return amount
+
+
+def check_backend(name: str, *, here: bool) -> None:
+    """Refuse a backend that is misspelt, or needs a GPU where there is none.
+
+    Parameters
+    ----------
+    name
+        What ``backend`` was given; PyTorch refuses others that it does not know.
+    here
+        Whether all ranks run on this machine.
+    """
+    known = name in _BACKENDS or name.endswith("ccl")
+    if not known and (near := similar_names(name, _BACKENDS)):
+        raise SessionError(f"there is no backend {name!r}", f"did you mean {near[0]}?")
+    if name == "nccl" and here and sys.platform == "linux" and not _has_gpu():
+        raise SessionError(
+            "the backend nccl needs a GPU, and this machine has none",
+            "`--backend gloo` runs on the CPU; `--simulate cuda:N` runs code for N GPUs on the CPU",
+        )
+
+
+def _has_gpu() -> bool:
+    return any(any(Path("/dev").glob(pattern)) for pattern in _GPU_FILES)
 
 
 def parse_simulated(text: str | None, backend: str, device: str | None) -> int:

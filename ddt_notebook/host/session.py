@@ -19,7 +19,14 @@ from ..wire.objects import CannotTravel, pack_for_ranks, unpack_from_rank
 from . import launcher, observations
 from .cell_run import CellRun
 from .errors import SessionError
-from .limits import check_framework, check_ranks, choose_ranks, parse_bytes, parse_simulated
+from .limits import (
+    check_backend,
+    check_framework,
+    check_ranks,
+    choose_ranks,
+    parse_limit,
+    parse_simulated,
+)
 from .listeners import ListenerMaker, RunListener, RunObserver, Stream, together
 from .local_place import LocalPlace
 from .place import Place
@@ -116,6 +123,7 @@ class Session:
             raise SessionError(f'start_method is "fork" or "spawn", not {start_method!r}')
         if framework is not None:
             check_framework(framework, alone=hosts is None and simulate is None)
+        check_backend(backend, here=hosts is None)
         gpus = parse_simulated(simulate, backend, device)
         on_gpu = backend == "nccl" or (device or "").startswith("cuda")
         self.start_method = start_method or ("spawn" if on_gpu else launcher.default_start_method())
@@ -152,7 +160,7 @@ class Session:
             simulated_gpus=gpus,
             group=group,
             group_timeout_s=group_timeout_s(timeout, backend),
-            memory=parse_bytes(memory) if memory is not None else None,
+            memory=parse_limit(memory) if memory is not None else None,
             seed=seed,
             start_method=self.start_method,
             confined=confined,

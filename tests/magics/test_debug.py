@@ -55,6 +55,11 @@ def test_where_the_change_cannot_be_derived_it_is_an_example_whatever_came_befor
     ranks: Notebook,
 ) -> None:
     ranks.shown("%%ddt\nfor _ in range(1 + rank):\n    dist.barrier()")
+    with pytest.raises(UsageError, match="the change cannot be derived from this cell"):
+        ranks.run("%ddt_debug --fix")  # the card's loop calls no barrier
+    ranks.shown(
+        "%%ddt\ndef total():\n    dist.all_reduce(torch.ones(1))\nif rank == 0:\n    total()"
+    )
     offered = []
     for before in ("x = 1", "%ddt_debug"):
         ranks.run(before)

@@ -42,6 +42,8 @@ PAIRS = [
 ]
 #: Causes that no cell brings about by itself, or that stand for what has no cause of its own.
 WITHOUT_CARD = {
+    "all-ranks-exit",  # the ranks are not at odds
+    "arguments-not-accepted",  # of a script
     "cell-ran-on-some-ranks",  # a choice of the magic's -r
     "connection-lost",
     "device-error",

@@ -103,6 +103,12 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
     if len(context.reports) > 1 and _spawned_ranks_failed(error):
         meaning = Meaning("B.1", "ranks-spawned-again", "likely")
         explained = [Fact(kind="ranks-spawn", ranks=tuple(context.reports))]
+    kind = "raised"
+    if error.type == "SystemExit" and _all_ended_alike(context, errors):
+        by_parser = any(frame.file.endswith("argparse.py") for frame in error.frames)
+        kind = "arguments-not-accepted" if by_parser and error.message == "2" else kind
+        cause = "arguments-not-accepted" if kind != "raised" else "all-ranks-exit"
+        meaning = Meaning(meaning.symptom, cause, meaning.confidence)
     facts = []
     places = context.places([*ranks, *waiting])
     if error.where is not None:
@@ -125,7 +131,7 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
     case, slots = _case(context, meaning.cause, error, ranks)
     return conclude(
         meaning.symptom,
-        "raised",
+        kind,
         cause=meaning.cause,
         ranks=ranks,
         waiting=waiting,
@@ -138,6 +144,12 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
         slots=slots,
         message=meaning.message,
     )
+
+
+def _all_ended_alike(context: Context, errors: dict[int, RankError]) -> bool:
+    """Whether all ranks that ran raised the same, and none waits for another."""
+    ran = {rank for rank, report in context.reports.items() if report.state != "idle"}
+    return ran == set(errors) and len({str(error) for error in errors.values()}) == 1
 
 
 def _spawned_ranks_failed(error: RankError) -> bool:

@@ -176,7 +176,16 @@ def _finding(context: Context, absence: _Absence, state: str) -> Finding:
         facts=facts + _stage(context, cause),
         confidence=_confidence(context, state),
         op=to_change(call),
+        case=_case(cause, call),
     )
+
+
+def _case(cause: str | None, call: Call) -> str:
+    """Return the case of the advice: DDP communicates where the user calls the model."""
+    by_condition = cause == "collective-under-rank-condition"
+    if not by_condition or call.caller != "DistributedDataParallel" or call.op == "all_gather":
+        return ""
+    return "ddp-buffers" if call.op == "broadcast" else "ddp"
 
 
 def _locks(context: Context, ranks: list[int]) -> list[Fact]:

@@ -157,6 +157,11 @@ def test_the_assistant_begins_at_the_finding_of_a_real_run(root: Path) -> None:
     cell = begun.fixed_cell(snapshot)
     assert cell is not None, "the change can be derived from this cell"
     assert cell.own
+    assert (cell.found, cell.remaining) == (1, ())
+    with_another = start([SLOW, *report.findings], answers_of_run(snapshot)).chosen(0)
+    other = with_another.fixed_cell(snapshot)
+    assert other is not None
+    assert (other.found, other.remaining) == (2, ("slow",)), "it leaves the other finding"
     assert cell.before == snapshot.cell.source
     assert cell.after not in (snapshot.cell.source, card(begun.cause).fixed)
     example = begun.fixed_cell(None)

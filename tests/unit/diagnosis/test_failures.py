@@ -129,6 +129,22 @@ def test_equal_exceptions_are_one_finding():
 
 
 @pytest.mark.parametrize(
+    ("frame", "status", "alone", "cause"),
+    [
+        ("/usr/lib/python3.11/argparse.py", "2", False, "arguments-not-accepted"),
+        ("/job/train.py", "2", False, "all-ranks-exit"),
+        ("/usr/lib/python3.11/argparse.py", "2", True, "process-exit"),
+    ],
+)
+def test_ranks_that_exit_alike_are_not_at_odds(frame: str, status: str, alone: bool, cause: str):
+    frames = (replace(at(1), file=frame),)
+    error = RankError(type="SystemExit", message=status, where=at(1), frames=frames)
+    second = rank(1, state="finished") if alone else raised(1, error=error)
+    finding = only(diagnose(snapshot(raised(0, error=error), second, outcome="failed")))
+    assert finding.cause == cause
+
+
+@pytest.mark.parametrize(
     ("what", "source", "failed", "advice"),
     [
         ("variable", "y", 2, "`%ddt_push y`"),

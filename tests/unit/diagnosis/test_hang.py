@@ -136,6 +136,15 @@ def test_fewer_batches_of_ddp_on_one_rank():
     assert (finding.values["sequence"], finding.values["issued_by"]) == (3, own.caller)
 
 
+@pytest.mark.parametrize(("op", "buffers"), [("all_reduce", False), ("broadcast", True)])
+def test_a_model_of_ddp_that_one_rank_alone_calls(op: str, buffers: bool):
+    own = call(op, 2, source="flight recorder", caller="DistributedDataParallel")
+    finding = hang("if rank == 0:\n    model(x)\n", rank(0, own, blocked=True), rank(1))
+    assert finding.cause == "collective-under-rank-condition"
+    assert finding.fixes[0].advice.startswith("to evaluate on one rank, call `model.module(x)`")
+    assert ("BatchNorm" in finding.fixes[0].advice) == buffers
+
+
 def test_the_library_that_made_a_call_is_named_beside_the_users_line():
     own = call("all_gather", 2, called_from="accelerate/utils/operations.py")
     source = "if rank == 0:\n    accelerator.gather(x)\n"

@@ -12,10 +12,12 @@ from ddt_notebook.host import limits
 from ddt_notebook.host.errors import SessionError
 from ddt_notebook.host.limits import (
     RANK_BYTES,
+    check_backend,
     check_framework,
     check_ranks,
     free_memory,
     parse_bytes,
+    parse_limit,
 )
 
 
@@ -49,6 +51,25 @@ def test_amounts_of_memory_are_read(text: str | int, expected: int) -> None:
 def test_other_texts_are_refused_as_amounts_of_memory(text: str | int) -> None:
     with pytest.raises(SessionError, match="is not an amount of memory: write 512M or 2G"):
         parse_bytes(text)
+
+
+def test_a_limit_without_its_unit_is_refused() -> None:
+    assert parse_limit("512M") == 512 << 20
+    with pytest.raises(SessionError, match="cannot work within 5 bytes: write 5G"):
+        parse_limit("5")
+
+
+def test_a_backend_that_cannot_work_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SessionError, match="did you mean gloo"):
+        check_backend("glo", here=True)
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setattr("ddt_notebook.host.limits._GPU_FILES", ("no-such-gpu*",))
+    with pytest.raises(SessionError, match="--simulate cuda:N"):
+        check_backend("nccl", here=True)
+    check_backend("nccl", here=False)
+    monkeypatch.setattr("ddt_notebook.host.limits._GPU_FILES", ("null",))
+    for name in ("nccl", "hccl", "xccl", "cpu:gloo,cuda:nccl", "fake"):
+        check_backend(name, here=True)
 
 
 def cgroup(folder: Path, *, limit: object, usage: int, cache: int = 0) -> None:
