@@ -310,7 +310,7 @@ class RankPool:
             if name in self._lost.get(report.rank, ()):
                 found.append(
                     f"rank {report.rank} lost {name} when it was replaced: run the cell that "
-                    "makes it once more, or push it again"
+                    f"makes it once more on all ranks, or push it to all of them (%ddt_push {name})"
                 )
         return found
 

@@ -97,10 +97,16 @@ class DebugMagics(RunningMagics):
         )
 
     def _before(self, cell: str | None) -> RunResult:
-        """The run that a changed cell is compared with: the faulty one if it is its cell."""
+        """The run that a changed cell is compared with.
+
+        It is the last one with findings, if it ran this cell or nothing was found in the last run.
+        """
         last = _last_run("--again")
         changed = Cell(number=0, source=cell or "")
-        return active.faulty_before(changed) or last
+        faulty = active.faulty_before(changed)
+        if faulty is None and not report_of(last).findings:
+            faulty = active.faulty_run()
+        return faulty or last
 
     def _debug_last(self, args: argparse.Namespace) -> Displayable:
         """Do what the line magic asks for: report, run again, run on one rank, or fix."""

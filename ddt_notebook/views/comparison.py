@@ -100,7 +100,13 @@ class ComparisonView(Displayable):
         return (("gone", found.gone), ("left", found.left), ("new", found.new))
 
     def _verdict(self) -> str:
-        return {
+        cell = self.before.snapshot.cell if self.before.snapshot is not None else None
+        compared = (
+            f" (compared with {safe.one_line(cell.title)})"
+            if cell is not None and cell.number
+            else ""
+        )
+        verdict = {
             "gone": "the symptom is gone: the run is well now",
             "untried": (
                 "the run is well, but it did not repeat what had failed: no collective, or no "
@@ -111,6 +117,7 @@ class ComparisonView(Displayable):
             "new": "the run before was well, this one is not",
             "well": "nothing was found in either run",
         }[self.change]
+        return verdict + compared
 
 
 class SingleRankView(Displayable):

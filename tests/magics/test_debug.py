@@ -108,7 +108,12 @@ def test_another_finding_after_a_change(ranks: Notebook) -> None:
     assert "other · the symptom is gone, but now something else was found" in shown
     ranks.run("%%ddt\ny = 1")
     assert ranks.run("%ddt_debug --again").change == "well"
-    assert "new · the run before was well" in ranks.shown("%%ddt_debug --again\n1 / 0")
+    ranks.shown("%%ddt\nx.no_such()")
+    number = active.get().last_run.snapshot.cell.number  # type: ignore[union-attr]
+    ranks.run("%%ddt\ny = 1")
+    shown = repr(ranks.run("%%ddt_debug --again\nprint(y, 'is another cell')"))
+    assert "gone" in shown.split(" · ")[0], "it is compared with the last run that had a finding"
+    assert f"compared with cell[{number}]" in shown
 
 
 def test_the_single_rank_check(ranks: Notebook) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from math import inf
 
-from ddt_notebook.diagnosis.advice import NAME_NOT_DEFINED, conclude
+from ddt_notebook.diagnosis.advice import NAME_NOT_DEFINED, conclude, fixes
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.errors import classify, first_of_chain, is_peer_error
 from ddt_notebook.diagnosis.errors.pattern import Meaning
@@ -30,6 +31,8 @@ _AROUND = re.compile(r"error: [a-z]+(-[a-z]+)+$|(note|hint): |× ")
 _MAX_PRINTED = 2
 #: The variable with the data of an exercise's ranks; fresh ranks do not have it.
 _EXERCISE_DATA = "exercise"
+#: What a session that simulates GPUs does not lack.
+_NEEDS_GPU = frozenset({"no-cuda", "backend-not-available"})
 #: Python's own messages.
 _ENDED_IN_GENERATOR = "generator raised StopIteration"
 _MEETS = re.compile(r"\binit_process_group\b|\bc10d|Connection closed by peer|EADDRINUSE")
@@ -129,7 +132,7 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
     if late:
         facts.append(Fact(kind="raised-after-release", ranks=tuple(sorted(late))))
     case, slots = _case(context, meaning.cause, error, ranks)
-    return conclude(
+    finding = conclude(
         meaning.symptom,
         kind,
         cause=meaning.cause,
@@ -144,6 +147,11 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
         slots=slots,
         message=meaning.message,
     )
+    if meaning.cause in _NEEDS_GPU and context.snapshot.origin == "session":
+        simulate = {"size": str(context.snapshot.world_size)}
+        first = fixes(meaning.symptom, "gpu-missing-in-session", slots=simulate)
+        finding = replace(finding, fixes=[*first, *finding.fixes])
+    return finding
 
 
 def _all_ended_alike(context: Context, errors: dict[int, RankError]) -> bool:

@@ -116,6 +116,17 @@ def test_a_rank_that_the_session_killed_is_not_a_crash():
     assert only(diagnose(scene)).ranks == [2]
 
 
+def test_a_session_without_gpus_can_simulate_them():
+    error = RankError(
+        type="AssertionError", message="Torch not compiled with CUDA enabled", where=at(1)
+    )
+    scene = snapshot(*[raised(r, error=error) for r in range(2)], outcome="failed")
+    for origin, first in (("session", True), ("job", False)):
+        finding = only(diagnose(replace(scene, origin=origin)))
+        assert finding.cause == "no-cuda"
+        assert ("--simulate cuda:2" in finding.fixes[0].advice) == first
+
+
 def test_equal_exceptions_are_one_finding():
     error = RankError(type="NameError", message="name 'y' is not defined", where=at(1))
     finding = only(
