@@ -85,15 +85,16 @@ class LoadMagics(Magics):
         a session of one rank, whose cells (%%ddt) then see its variables. The next replay ends it.
         """
         running = active.get()
+        folder = Path(args.folder).expanduser()
+        with one_line("ddt_replay"):
+            inputs_of(folder, args.rank)  # a mistake must not cost the variables
         if running is not None and not is_replay(running):
             raise UsageError(
                 f"ddt_replay: a session of {words.count(running.world_size, 'rank')} is running; "
                 "%ddt_stop ends it"
             )
-        folder = Path(args.folder).expanduser()
         with one_line("ddt_replay"):
             if running is not None:
-                inputs_of(folder, args.rank)  # a mistake must not cost the variables
                 running.stop()
             replayed = replay(
                 folder,

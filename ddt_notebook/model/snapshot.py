@@ -312,7 +312,10 @@ class Snapshot:
             plain = codec.parse(Path(path).read_text(encoding="utf-8"))
         except (codec.FormatError, UnicodeDecodeError) as error:
             raise codec.FormatError(f"{path} is not a ddt_notebook snapshot: {error}") from error
-        return cls.from_json(plain)
+        try:
+            return cls.from_json(plain)
+        except codec.FormatError as error:
+            raise codec.FormatError(f"{path}: {error}") from error
 
 
 def _with_members(

@@ -99,8 +99,9 @@ class FakeSession:
         rank = {"pid": 4000, "alive": True, "state": "ready", "position": None}
         rank |= {"memory_bytes": 0, "share_bytes": 0}
         return SimpleNamespace(
-            ranks=[SimpleNamespace(rank=r, **rank) for r in range(self.world_size)],
+            ranks=[SimpleNamespace(rank=r, host="", **rank) for r in range(self.world_size)],
             world_size=self.world_size,
+            versions=(),
             backend="gloo",
             has_group=True,
             simulated_gpus=0,
@@ -229,6 +230,8 @@ def test_start_status_stop(fake: Notebook) -> None:
     assert "3 ranks · gloo" in repr(fake.run("%ddt_start -n 3  # three ranks"))
     with pytest.raises(UsageError, match=r"3 ranks is running; %ddt_restart renews it, %ddt_stop"):
         fake.run("%ddt_start -n 2")
+    with pytest.raises(UsageError, match="is not the folder of a recorded job"):
+        fake.run("%ddt_replay no-such-folder")  # before it asks to end the session
     assert "4000  ready" in repr(fake.run("%ddt_status"))
     anew = repr(fake.run("%ddt_restart"))
     assert "3 ranks" in anew
