@@ -169,7 +169,7 @@ class CardView(Displayable):
             for message in messages:
                 lines += terminal.wrap(backend, safe.one_line(message))
         for fix in self.fixes():
-            lines += terminal.wrap("fix", f"{self._pattern(fix)}: {fix.advice}")
+            lines += terminal.wrap("fix", f"{fix.advice} — {self._pattern(fix)}")
         for reference in card.references:
             lines += terminal.wrap("read", reference.text)
             lines.append(f"       {reference.url}")
@@ -270,7 +270,7 @@ class HostCardView(Displayable):
         if card.check:
             lines += terminal.wrap("seen", f"{self.doctor()} finds it")
         for advice in card.fixes:
-            lines += terminal.wrap("fix", f"{advice.pattern}: {advice.text}")
+            lines += terminal.wrap("fix", f"{advice.text} — {advice.pattern}")
         for reference in card.references:
             lines += terminal.wrap("read", reference.text)
             lines.append(f"       {reference.url}")

@@ -36,7 +36,7 @@ class MessageView(Displayable):
         lines += terminal.wrap("says", safe.one_line(entry.example, 400))
         lines += terminal.wrap("look", entry.check)
         for fix in self.fixes():
-            lines += terminal.wrap("fix", f"{self._pattern(fix)}: {fix.advice}")
+            lines += terminal.wrap("fix", f"{fix.advice} — {self._pattern(fix)}")
         lines += terminal.wrap("from", entry.source)
         if entry.thread is not None:
             lines += terminal.wrap("seen", entry.thread)

@@ -52,7 +52,7 @@ def finding(item: Finding, snapshot: Snapshot | None = None, *, colour: bool = F
     for fix in item.fixes:
         advice = safe.one_line(fix.advice, 1000)
         if not words.is_unclassified(item):
-            advice = f"{words.fix_pattern(item.symptom, fix)}: {advice}"
+            advice += f" — {words.fix_pattern(item.symptom, fix)}"
         lines += terminal.wrap("fix", advice, style)
     more = words.more_pages(item, snapshot)
     if path := words.lesson_on(item):
