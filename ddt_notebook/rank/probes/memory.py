@@ -175,8 +175,12 @@ def storages(tensor: torch.Tensor) -> Iterator[tuple[tuple[str, int], int]]:
     """Device and address of a tensor's memory, with its size; empty if it has no own memory."""
     part = local(tensor)
     if part.layout is torch.strided and part.device.type != "meta":
-        storage = part.untyped_storage()
-        yield (str(part.device), storage.data_ptr()), storage.nbytes()
+        try:
+            storage = part.untyped_storage()
+            address = storage.data_ptr()
+        except (NotImplementedError, RuntimeError):
+            return  # a wrapper of torch.func or a fake tensor
+        yield (str(part.device), address), storage.nbytes()
 
 
 def kept_for_backward(output: Any, others: Iterable[torch.Tensor]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from ddt_notebook.rank.probes.memory import kept_for_backward
+from ddt_notebook.rank.probes.memory import kept_for_backward, storages
 
 
 def test_checkpointed_activations_are_neither_counted_nor_computed() -> None:
@@ -31,3 +31,16 @@ def test_what_a_function_of_the_user_saves_is_counted() -> None:
 
     x = torch.randn(8, 16, requires_grad=True)
     assert kept_for_backward(Doubled.apply(x), [x]) == x.nbytes
+
+
+def test_a_wrapper_of_torch_func_has_no_memory_of_its_own() -> None:
+    seen = []
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        seen.extend(storages(x))
+        return x.sum()
+
+    torch.func.grad(loss)(torch.ones(3))
+    torch.func.vmap(loss)(torch.ones(2, 3))
+    assert not seen
+    assert list(storages(torch.ones(3)))
