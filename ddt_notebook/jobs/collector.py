@@ -39,6 +39,8 @@ _LOOK_EVERY_S = 0.1
 _DIAL_EVERY_S, _ALONE_AFTER_S = 1.0, 30.0
 #: At the end, a host sends what is left within this time, in seconds.
 _LAST_LIMIT_S = 5.0
+#: Hosts that were told of the end go within this time, in seconds.
+_FAREWELL_S = 1.0
 #: The small files of a rank, by the ends of their names, in the order in which they are sent.
 _SMALL = ("rank", "answers", "failure", "exit", "end", "gone", "failed")
 #: Those before which the rank's branches are sent.
@@ -189,12 +191,23 @@ class Collector:
                     stopped = self._stop
                     self._tell(StopJob(reason=stopped))
             self._tell(CollectionEnds())
+            self._await_disconnections()
         except Exception as error:  # noqa: BLE001  (the job is worth more than its record)
             self._say(f"the records of other hosts are no longer collected: {error!r}")
         finally:
             for host in self._hosts.values():
                 self._close_files(host)
             listener.close()
+
+    def _await_disconnections(self) -> None:
+        """Wait until the hosts have gone: what they are told last is lost if we go first."""
+        until_s = time.monotonic() + _FAREWELL_S
+        while self._hosts and (left_s := until_s - time.monotonic()) > 0:
+            if self._listener.events.poll(left_s * 1000):
+                gone = set(self._listener.disconnected())
+                for identity, host in list(self._hosts.items()):
+                    if host.descriptor in gone:
+                        self._close_files(self._hosts.pop(identity))
 
     def _tell(self, message: Message) -> None:
         for identity in self._hosts:
@@ -471,9 +484,8 @@ class Sender:
 
     def _take_all(self, link: AgentLink) -> bool:
         """Take what the collector sends; False if the connection or the job has ended."""
-        if link.wait([], [], _LOOK_EVERY_S) is None:
-            return False
-        for envelope in link.received():
+        lost = link.wait([], [], _LOOK_EVERY_S) is None
+        for envelope in link.received():  # the last ones may have come with the end
             match envelope.message:
                 case Credit(size=size):
                     self._on_its_way -= size
@@ -489,4 +501,4 @@ class Sender:
                 case Failed(error=error):
                     self._refused = True
                     self._say(f"{error}; this host reports on its own ranks")
-        return not self._over and not self._refused
+        return not lost and not self._over and not self._refused

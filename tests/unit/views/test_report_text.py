@@ -15,8 +15,8 @@ hang D.2.1 · training & evaluation · certain
   --> cell[14] line 6   dist.all_reduce(loss)   ranks 0, 2, 3 wait in all_reduce
   --> cell[14] line 4   if rank != 1:           rank 1 finished the cell
   seen rank 1 made 16 calls on group 0, the others 17
-  fix  call the collective on every rank, outside `if rank …` — fix behavior logic
-       (a pattern that repaired 5 of 44 hangs in the study)
+  fix  call the collective on every rank, outside `if rank …` — fix behavior
+       logic (a pattern that repaired 5 of 44 hangs in the study)
   more %ddt_explain D.2.1 · %ddt_explain collective-under-rank-condition ·
        lesson d-training/D.2.1-hang.ipynb"""
 
