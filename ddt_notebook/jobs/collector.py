@@ -203,7 +203,7 @@ class Collector:
         """Wait until the hosts have gone: what they are told last is lost if we go first."""
         until_s = time.monotonic() + _FAREWELL_S
         while self._hosts and (left_s := until_s - time.monotonic()) > 0:
-            if self._listener.events.poll(left_s * 1000):
+            if self._listener.events.poll(math.ceil(left_s * 1000)):
                 gone = set(self._listener.disconnected())
                 for identity, host in list(self._hosts.items()):
                     if host.descriptor in gone:
