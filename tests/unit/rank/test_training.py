@@ -214,10 +214,10 @@ def test_inputs_of_which_a_part_is_not_read_are_not_compared() -> None:
         (5,),
     ]
     for inputs in left_out:
-        log.passes(model, inputs)
+        log.passes(model, inputs, loaded=True)
     assert log.first_inputs == []
-    log.passes(model, (images, step, 0.5, None))
-    log.passes(model, (images, step + 1))
+    log.passes(model, (images, step, 0.5, None), loaded=True)
+    log.passes(model, (images, step + 1), loaded=True)
     first, second = log.first_inputs
     assert first == second
 
