@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -25,6 +26,9 @@ SHARE = 0.8
 _LEAST = -6.0
 #: Fewer known words say less: a single message is what the catalogue is for.
 _WORDS = 9
+#: Frameworks that 4 of the 624 reports are about. Of 120 reports of the study, most of which are
+#: about them, the first symptom is right in 85 without these votes there, and in 83 with them.
+_OTHERS = re.compile(r"\bhorovod|\bhvd\b|\bkeras\b|\btf\.|\btensorflow\.")
 #: The weights are kept as integers.
 SCALE = 10.0
 
@@ -70,10 +74,12 @@ def votes(lower: str, weights: Model | None = None) -> tuple[dict[str, float], s
     Parameters
     ----------
     lower
-        A text in lower case.
+        A text in lower case. For one on TensorFlow or Horovod there are no votes.
     weights
         Other weights than those of the package.
     """
+    if _OTHERS.search(lower):
+        return {}, ""
     by = weights or model()
     asked = {stem(word): word for word in reversed(subject_words(lower)) if stem(word) in by.rarity}
     if not asked:

@@ -256,6 +256,7 @@ def test_words_alone_are_no_finding() -> None:
     """The weights give every text a most likely symptom, also a text about something else."""
     text = "the conductor resumed the rehearsal with half of the orchestra and lost his memory"
     assert learned.votes(text)[0]
+    assert learned.votes(f"{text} with horovodrun") == ({}, "")
     assert diagnose_text(text).findings == []
 
 
