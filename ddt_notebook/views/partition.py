@@ -28,7 +28,7 @@ FIRST = 6
 _LOADER_HEAD = ("rank", "epochs", "batches", "samples", "share", "first indices")
 #: Slots of a strip that shows where in the data set a rank read, and the signs of their shares.
 _SLOTS, _SHARES = sparklines.SLOTS, "░▒▓█"
-_LEGEND = "1 read by one rank · + by several ranks · 0 some by none"
+_LEGEND = "1 read by one rank · + by more · 0 some by none · a rank read ░ few █ all"
 #: Epochs whose order is shown.
 _EPOCHS = 4
 _MARKS = {"0": html.COLOURS["error"], "+": html.COLOURS["warning"]}
@@ -311,7 +311,10 @@ def _order(by_rank: dict[int, LoaderPartition]) -> tuple[str, list[tuple[str, st
         alike = group(strips, strips.__getitem__)
         rows = [(_epochs(numbers), strip) for strip, numbers in alike]
         samples = words.count(max(map(len, strips.values())), "sample")
-        subject = f"order: the first {samples} of each epoch on rank {rank}, as high as their index"
+        subject = (
+            f"order: the first {samples} of each epoch on rank {rank}; "
+            "the higher the bar, the higher the index"
+        )
         return subject, rows
     return None
 
