@@ -160,7 +160,8 @@ def test_a_replay_is_bitwise_and_ends_at_the_same_line(job: tuple[Path, list[str
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     view = ddt.replay(folder / "job")
     try:
-        assert view.run.outputs[0].splitlines() == printed
+        said = view.run.outputs[0].splitlines()
+        assert [line for line in said if not line.startswith("[rank")] == printed  # but PyTorch
         assert view.ok, view
         assert view.agreement == "same error"
         assert view.error.where.line == FAILS

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -55,6 +56,10 @@ class _Server:
             if time.monotonic() > deadline:
                 raise subprocess.TimeoutExpired("fork server", timeout)
             time.sleep(0.01)
+
+    def send_signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
 
     def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)

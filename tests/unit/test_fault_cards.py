@@ -44,7 +44,6 @@ PAIRS = [
 WITHOUT_CARD = {
     "all-ranks-exit",  # the ranks are not at odds
     "arguments-not-accepted",  # of a script
-    "gpu-missing-in-session",  # an option of the session
     "cell-ran-on-some-ranks",  # a choice of the magic's -r
     "connection-lost",
     "device-error",

@@ -149,7 +149,7 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
     )
     if meaning.cause in _NEEDS_GPU and context.snapshot.origin == "session":
         simulate = {"size": str(context.snapshot.world_size)}
-        first = fixes(meaning.symptom, "gpu-missing-in-session", slots=simulate)
+        first = fixes(meaning.symptom, "no-cuda", case="session", slots=simulate)
         finding = replace(finding, fixes=[*first, *finding.fixes])
     return finding
 

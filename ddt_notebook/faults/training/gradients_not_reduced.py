@@ -64,7 +64,7 @@ CARD = FaultCard(
             dist.all_gather(copies, parameter.detach())
             assert all(torch.equal(copy, parameter) for copy in copies)
     """,
-    expected=Expected(ranks=(0, 1), lines={0: 19, 1: 19}, confidence="likely"),
+    expected=Expected(ranks=(0, 1), lines={0: 10, 1: 10}, confidence="likely"),
     fixes=(
         Advice(
             "fix behavior logic",
