@@ -33,6 +33,8 @@ _STYLES: dict[Step, str] = {
     "issued": "border-bottom:3px dotted currentColor",
     "waiting": html.box("warning"),
     "failed": html.box("error"),
+    "raised": html.box("error"),
+    "died": html.box("error"),
     "missing": f"border:2px dashed {COLOURS['error']}",
 }
 
@@ -120,9 +122,14 @@ def _word(entry: Entry, whole: float) -> str:
                 word += f" {words.duration(entry.waited_s)} {drawn}".rstrip()
         case "failed":
             word = "✖ failed"
+        case "raised":
+            word = "✖ raised"
+        case "died":
+            word = "✖ died"
         case "missing":
             word = "never entered"
-    return f"{word} · {safe.one_line(entry.op, 40)}" if entry.op else word
+    other = [entry.op] if entry.op else entry.passed
+    return " · ".join([word, *(safe.one_line(what, 40) for what in other)])
 
 
 def _box(entry: Entry, role: str, whole: float) -> Markup:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ddt_notebook.model import Call, Cell, Finding, RankReport, Snapshot
+from ddt_notebook.model import Call, Cell, Finding, Position, RankError, RankReport, Snapshot
 from ddt_notebook.model.last_collectives import last_collectives
 from ddt_notebook.views import last_collectives as picture
 
@@ -72,6 +72,45 @@ def test_another_operation_is_named_and_stands_in_its_own_lane() -> None:
         ((0, 2), ""),
         ((1,), "barrier"),
     ]
+
+
+def test_who_passed_something_else_stands_apart_from_those_who_raised_because_of_it() -> None:
+    """As with gloo: rank 0 aborts, ranks 1 and 3 lose the connection, rank 2 still waits."""
+    line = Position(file="cell[1]", line=31, code="loss.backward()")
+    tensors = {"shapes": ((19210,),), "dtypes": ("float32",), "where": line}
+    last = replace(call(9), **tensors)  # type: ignore[arg-type]
+    lost = RankReport(
+        rank=1,
+        state="raised",
+        calls=(call(8), last),
+        error=RankError(type="RuntimeError", message="Connection closed by peer", where=line),
+    )
+    open_ = replace(last, status="pending")
+    scalar = replace(open_, shapes=((),), dtypes=("int64",), where=None)
+    died = RankReport(rank=0, state="died", exit_signal=6, calls=(call(8), scalar))
+    blocked = replace(waits(2, 9), calls=(call(8), open_))
+    snapshot = run(died, lost, blocked, replace(lost, rank=3))
+    finding = Finding(symptom="D.1.1", stage="training & evaluation", waiting=[1, 2, 3])
+    lanes = picture.as_text(finding, snapshot)[1:]
+    assert [" ".join(lane.split()) for lane in lanes] == [
+        "rank 0 ✓ ✖ died · scalar int64",
+        "ranks 1, 3 ✓ ✖ raised · 19210 × float32",
+        "rank 2 ✓ waiting 3.0 s · 19210 × float32",
+    ]
+    drawn = "".join(picture.as_html(finding, snapshot))
+    assert "✖ died · scalar int64" in drawn
+    alike = replace(died, calls=(call(8), open_))
+    agreeing = picture.as_text(finding, run(alike, lost, blocked, replace(lost, rank=3)))
+    assert "float32" not in "".join(agreeing), "they passed the same"
+    roots = [
+        replace(
+            waits(r, 2, "broadcast"),
+            calls=(call(1), replace(call(2, "pending", "broadcast"), root=r // 2)),
+        )
+        for r in range(4)
+    ]
+    rooted = picture.as_text(replace(finding, waiting=[0, 1, 2, 3]), run(*roots))
+    assert ["root 0" in rooted[1], "root 1" in rooted[2]] == [True, True]
 
 
 def test_a_call_that_was_dropped_because_it_matched_is_drawn_as_done() -> None:
