@@ -28,7 +28,7 @@ from .server import Lab
 
 LIMIT_MS = 90_000
 THEMES = ("JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast")
-_SIZE: ViewportSize = {"width": 1400, "height": 900}
+SIZE: ViewportSize = {"width": 1400, "height": 900}
 #: Every control is reached with at most this many presses of Tab.
 _MOST_STEPS = 40
 expect.set_options(timeout=LIMIT_MS)
@@ -53,7 +53,7 @@ class Page:
     def __post_init__(self) -> None:
         # one context for all pages, so that the browser loads JupyterLab only once
         contexts = self.browser.contexts
-        self._context = contexts[0] if contexts else self.browser.new_context(viewport=_SIZE)
+        self._context = contexts[0] if contexts else self.browser.new_context(viewport=SIZE)
         self._context.set_default_timeout(LIMIT_MS)
         self._context.on("request", self._note_request)
         tab = self._context.new_page()

@@ -110,16 +110,3 @@ def test_a_restart_of_the_kernel_and_a_reload_of_the_page_recover(page: Page, la
     expect(page.panel).to_contain_text("2 ranks, no cell runs")
     page.run_to_end(1)
     expect(page.panel).to_contain_text(FOUND)
-
-
-def test_a_kernel_without_ddt_notebook_is_reported_only_on_request(page: Page, lab: Lab) -> None:
-    lab.end_kernels()  # a used one has imported it
-    hide = "import sys\nsys.meta_path.clear()\nsys.path_importer_cache.clear()\nsys.path.clear()"
-    page.open(lab.write("without.ipynb", hide, "x = 'ddt'"))
-    page.open_panel()
-    page.run_to_end(0)
-    page.run_to_end(1)
-    expect(page.panel).to_contain_text("No session in this notebook.")
-    page.button("Start").click()
-    expect(page.panel).to_contain_text("this kernel has no ddt_notebook")
-    page.picture("panel-without")

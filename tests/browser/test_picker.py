@@ -126,14 +126,21 @@ def test_lost_ranks_are_forgotten(page: Page, lab: Lab) -> None:
 def test_a_kernel_without_ddt_notebook_is_reported_and_the_cell_is_left_alone(
     page: Page, lab: Lab
 ) -> None:
-    hide = "import sys\nsys.modules['ddt_notebook'] = None"
-    page.open(lab.write("bare.ipynb", hide, "x = 1"))
+    """By the panel, too, and by both only when they are asked."""
+    lab.end_kernels()  # a used one has imported it
+    hide = "import sys\nsys.meta_path.clear()\nsys.path_importer_cache.clear()\nsys.path.clear()"
+    page.open(lab.write("bare.ipynb", hide, "x = 'ddt'"))
+    page.open_panel()
     page.run_to_end(0)
+    expect(page.panel).to_contain_text("No session in this notebook.")
+    page.button("Start").click()
+    expect(page.panel).to_contain_text("this kernel has no ddt_notebook")
+    page.picture("panel-without")
     choose(page, 1)
     page.cell(1).locator(".cm-content").click()
     page.notebook.get_by_role("button", name="Run Cell on Ranks").click()
     expect(page.tab.get_by_role("alert")).to_contain_text("this kernel has no ddt_notebook")
-    expect(first_line(page, 1)).to_have_text("x = 1")
+    expect(first_line(page, 1)).to_have_text("x = 'ddt'")
     page.run_to_end(1)
 
 

@@ -7,7 +7,7 @@ import shutil
 
 from playwright.sync_api import Locator, expect
 
-from .lab import THEMES, Lab, Page
+from .lab import SIZE, THEMES, Lab, Page
 
 START = "%load_ext ddt_notebook\n%ddt_start -n 2"
 HOSTILE = "<img src=x onerror='window.hit=1'>"
@@ -44,8 +44,8 @@ def test_views_open_beside_the_notebook_and_follow_the_last_run(page: Page, lab:
         page.button(name).click()
         expect(view(page, name)).to_be_visible()
         expect(view(page, name)).to_contain_text(f"{name.lower()} · after cell[3]")
-        page.picture(f"view-{name.lower()}")
     expect(page.tab.get_by_role("tab", name="Memory · train.ipynb")).to_have_count(1)
+    look_in_every_theme(page)
     pick_in_the_timeline(page)
     assert page.tab.evaluate("() => window.hit") is None
 
@@ -61,6 +61,32 @@ def test_views_open_beside_the_notebook_and_follow_the_last_run(page: Page, lab:
     page.ended(3)
     expect(view(page, "Collectives")).to_contain_text("collectives · after cell[4]")
     expect(view(page, "Collectives")).not_to_contain_text("is running: this view")
+
+
+def look_in_every_theme(page: Page) -> None:
+    """The views are accessible, and scroll where they are wider than the page."""
+    for theme in THEMES:
+        page.theme(theme)
+        for name in VIEWS:
+            page.button(name).click()
+            expect(view(page, name)).to_contain_text(f"{name.lower()} · after cell[3]")
+            page.picture(f"view-{name.lower()}-{theme.replace(' ', '-').lower()}")
+            assert page.violations(f"[id^='ddt-notebook-{name.lower()}-']") == []
+
+    page.button("Timeline").click()
+    shown = view(page, "Timeline")
+    expect(shown).to_be_visible()
+    page.tab.set_viewport_size({"width": 1000, "height": 700})
+    shown.locator("tbody tr").first.locator("td").last.hover(position={"x": 1, "y": 1})
+    page.tab.mouse.wheel(2000, 0)
+    page.picture("view-narrow")
+    moved = (
+        "node => [...node.querySelectorAll('*'), node].filter(part => part.scrollLeft > 0)"
+        ".map(part => getComputedStyle(part).overflowX)"
+    )
+    page.tab.wait_for_function(f"node => ({moved})(node).length", arg=shown.element_handle())
+    assert "auto" in shown.evaluate(moved)
+    page.tab.set_viewport_size(SIZE)
 
 
 def pick_in_the_timeline(page: Page) -> None:
@@ -143,36 +169,6 @@ def test_a_kernel_that_has_gone_is_reported(page: Page, lab: Lab) -> None:
     expect(view(page, "Timeline")).to_contain_text("The kernel has gone: this view is from before.")
     enabled = "() => window.jupyterapp.commands.isEnabled('ddt-notebook:export-report')"
     assert page.tab.evaluate(enabled) is False
-
-
-def test_views_are_accessible_in_every_theme_and_scroll_where_they_are_wider(
-    page: Page, lab: Lab
-) -> None:
-    page.open(lab.write("seen.ipynb", START, TRAIN))
-    page.open_panel()
-    page.run_to_end(0)
-    page.run_to_end(1)
-    for theme in THEMES:
-        page.theme(theme)
-        for name in VIEWS:
-            page.button(name).click()
-            expect(view(page, name)).to_contain_text(f"{name.lower()} · after cell[2]")
-            page.picture(f"view-{name.lower()}-{theme.replace(' ', '-').lower()}")
-            assert page.violations(f"[id^='ddt-notebook-{name.lower()}-']") == []
-
-    page.button("Timeline").click()
-    shown = view(page, "Timeline")
-    expect(shown).to_be_visible()
-    page.tab.set_viewport_size({"width": 1000, "height": 700})
-    shown.locator("tbody tr").first.locator("td").last.hover(position={"x": 1, "y": 1})
-    page.tab.mouse.wheel(2000, 0)
-    page.picture("view-narrow")
-    moved = (
-        "node => [...node.querySelectorAll('*'), node].filter(part => part.scrollLeft > 0)"
-        ".map(part => getComputedStyle(part).overflowX)"
-    )
-    page.tab.wait_for_function(f"node => ({moved})(node).length", arg=shown.element_handle())
-    assert "auto" in shown.evaluate(moved)
 
 
 def test_the_report_is_written_beside_the_notebook(page: Page, lab: Lab) -> None:
