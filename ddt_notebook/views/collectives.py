@@ -164,7 +164,7 @@ class CollectivesView(RunView):
         moving = f"{met}, {words.size(moved)} from each rank"
         if self.snapshot.origin == "dumps" or self.snapshot.calls_only_issue:
             return moving
-        waited = waited_without_flag(self._costs, self.snapshot.duration_s)
+        waited = waited_without_flag(self.snapshot, self._costs, self.snapshot.duration_s)
         return f"{moving}; {waited or 'nobody waited long for one rank'}"
 
     def _notes(self) -> list[str]:

@@ -53,9 +53,9 @@ def page(snapshot: Snapshot) -> str:
         "main",
         html.tag("h1", title),
         html.tag("p", " · ".join(filter(None, about))),
-        _section("diagnosis", show(diagnose(snapshot), snapshot).to_html()),
+        _section("Diagnosis", show(diagnose(snapshot), snapshot).to_html()),
         explorer,
-        *(_section(view.name, view.to_html()) for view in recorded(snapshot)),
+        *(_section(view.name.capitalize(), view.to_html()) for view in recorded(snapshot)),
     )
     script = viewer.script() if explorer else ""
     policy = _POLICY.format(viewer.policy() if explorer else "'none'")

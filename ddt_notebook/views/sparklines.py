@@ -12,25 +12,34 @@ from . import html, words
 from .html import Markup
 
 SLOTS = 56
-#: Sign, word and colour; time in none of the other states is the rank's own work.
+#: Sign, word and colour; time in none of the other states is the rank's own work. The colours are
+#: those of the interactive timeline.
 SIGNS = {
-    "work": ("█", "own work", "#0072B2"),
+    "work": ("█", "own work", "#7F8FA6"),
     "waiting": ("w", "waiting for a rank", "#E69F00"),
     "communication": ("c", "communication", "#56B4E9"),
-    "data": ("d", "loading data", "#CC79A7"),
+    "data": ("d", "loading data", "#D55E00"),
 }
-#: A rank for which others had waited, where it came.
-LAST = "last"
-_LAST = ("▲", "came last, and others had waited for it", "#D55E00")
-_SHOWN = {**SIGNS, LAST: _LAST}
+#: What time in none of the states is if the ends of collectives were not recorded.
+UNKNOWN = "unknown"
+#: An arrow from a rank that came last to those that had waited for it, through lanes between them.
+LAST, UP, DOWN, THROUGH = "last", "up", "down", "through"
+_SHOWN = {
+    **SIGNS,
+    UNKNOWN: ("░", "own work, or a collective whose end was not recorded", "#BBBBBB"),
+    LAST: ("●", "came last", "#F0E442"),
+    UP: ("↑", "had waited for it", SIGNS["waiting"][2]),
+    DOWN: ("↓", "had waited for it", SIGNS["waiting"][2]),
+    THROUGH: ("│", "", ""),
+}
 _ENDED = "ended"
 _LEVELS = "▁▂▃▄▅▆▇█"
 
 Name = TypeVar("Name")
 
 
-def strip(activity: Activity, window: TimeWindow) -> list[str]:
-    """The sign's name for each of `SLOTS` slots of a window."""
+def strip(activity: Activity, window: TimeWindow, rest: str = "work") -> list[str]:
+    """The sign's name for each of `SLOTS` slots of a window; ``rest`` is time in no known state."""
     parts = {
         "waiting": activity.waiting,
         "communication": activity.communication,
@@ -40,7 +49,7 @@ def strip(activity: Activity, window: TimeWindow) -> list[str]:
         parts[_ENDED] = [(activity.ended_s, window.end_s)]
     kinds = []
     for share in slots(parts, window.start_s, window.end_s, SLOTS):
-        share["work"] = 1 - sum(share.values())
+        share[rest] = 1 - sum(share.values())
         kinds.append(max(share, key=lambda kind: share[kind]))
     return kinds
 
@@ -111,7 +120,7 @@ def as_html(kinds: Sequence[str]) -> Markup:
             continue
         sign, _, colour = _SHOWN[kind]
         ink = colour if kind == "work" else "#000000"
-        style = f"background-color:{colour};color:{ink}"
+        style = f"background-color:{colour};color:{ink}" if colour else ""
         cells.append(html.tag("span", sign * len(list(run)), style=style))
     return fixed_width(*cells)
 

@@ -123,12 +123,18 @@ def _computed_more_s(snapshot: Snapshot, rank: int) -> float:
     return computed[rank] - usual if computed[rank] >= _FAR_MORE * usual else 0.0
 
 
-def waited_without_flag(costs: dict[int, float], window_s: float) -> str:
-    """For whom the others waited, if it was long but not regular; empty if it was not long."""
+def waited_without_flag(snapshot: Snapshot, costs: dict[int, float], window_s: float) -> str:
+    """For whom the others waited, if it was long but not regular; empty if it was not long.
+
+    Without a trace, the others may have worked meanwhile.
+    """
     rank, cost = max(costs.items(), key=lambda item: item[1], default=(0, 0.0))
     if cost < max(_AT_LEAST_S, _SHARE * window_s):
         return ""
-    return f"no rank was late regularly; the others waited {words.short(cost)} for rank {rank}"
+    said = f"rank {rank} was late by {words.short(cost)} in all"
+    if snapshot.timeline:
+        said = f"the others waited {words.short(cost)} for rank {rank}"
+    return f"no rank was late regularly; {said}"
 
 
 def _unfinished(snapshot: Snapshot, met: list[Meeting]) -> list[Flag]:

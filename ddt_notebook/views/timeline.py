@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -48,6 +48,7 @@ _LABEL = 17
 #: The smallest share of the critical path that is named.
 _SHOWN_SHARE = 0.01
 
+_ARROWS = "● came last, and the ranks at ↑ and ↓ had waited for it"
 _WAIT_HEAD = ("last", "for it waited", "up to", "after", "in", "line")
 _HEAD = ("rank", "own work", "waiting", "communication", "data", "came last", "cost the others")
 _TEXT_HEAD = ("rank", "own work", "waiting", "comm.", "data", "came last", "cost others")
@@ -107,7 +108,8 @@ class TimelineView(RunView, Figured):
         self._path: list[Part] = []
         if self.window:
             found = waits(snapshot, self._met, self._activities)
-            self._path = critical_path(found, self._activities, self.window)
+            if not self._untimed:
+                self._path = critical_path(found, self._activities, self.window)
             begin, end = self.window.start_s, self.window.end_s
             self._waits = [wait for wait in found if begin < wait.at_s <= end]
         self.flags = self._stragglers()
@@ -135,15 +137,18 @@ class TimelineView(RunView, Figured):
             lines += terminal.wrap("", self._summary())
             shown = self._shown(ROWS)
             lines += terminal.columns(self._rows(shown), _TEXT_HEAD, range(1, 7))
-            lines += _in_text(self._picture(self.window, shown))
+            whole = self._picture(self.window, shown)
+            lines += _in_text(whole)
             if len(shown) < len(self._shares):
                 lines.append(f"  and {words.count(len(self._shares) - len(shown), 'more rank')}")
-            lines += terminal.wrap("", f"{sparklines.legend()}{self._blank()}")
+            lines += terminal.wrap("", f"{sparklines.legend(self._signs())}{self._blank()}")
+            lines += terminal.wrap("", _ARROWS) if _has_arrows(whole) else []
             lines += terminal.wrap("", self._path_words()) if self._path else []
             if self._step is not None:
                 lines += terminal.wrap("", self._about_step())
-                lines += _in_text(self._picture(self._step, shown))
-                lines += terminal.wrap("", sparklines.legend([sparklines.LAST]))
+                step = self._picture(self._step, shown)
+                lines += _in_text(step)
+                lines += terminal.wrap("", _ARROWS) if _has_arrows(step) else []
             if self._waits:
                 lines += terminal.columns(self._wait_rows(brief=True), _WAIT_HEAD, indent=4)
         return [*lines, *(line for note in self._notes() for line in terminal.wrap("", note))]
@@ -153,17 +158,22 @@ class TimelineView(RunView, Figured):
         if self.window is not None:
             parts.append(html.line(self._summary()))
             shown = self._shown(HTML_ROWS)
-            parts.append(html.line(Markup(f"{sparklines.legend_as_html()}{self._blank()}")))
-            parts.append(_in_html(self._picture(self.window, shown)))
+            legend = sparklines.legend_as_html(self._signs())
+            parts.append(html.line(Markup(f"{legend}{self._blank()}")))
+            whole = self._picture(self.window, shown)
+            parts.append(_in_html(whole))
             if len(shown) < len(self._shares):
                 rest = words.count(len(self._shares) - len(shown), "more rank")
                 parts.append(html.line(f"and {rest}, which waited neither least nor most"))
+            if _has_arrows(whole):
+                parts.append(html.line(_ARROWS))
             if self._path:
                 parts.append(html.line(self._path_words()))
             if self._step is not None:
                 parts.append(html.heading(self._about_step()))
-                parts.append(_in_html(self._picture(self._step, self._shown(ROWS))))
-                parts.append(html.line(sparklines.legend_as_html([sparklines.LAST])))
+                step = self._picture(self._step, self._shown(ROWS))
+                parts.append(_in_html(step))
+                parts += [html.line(_ARROWS)] if _has_arrows(step) else []
             if self._waits:
                 roles = [_role(wait.call) for wait in self._longest()]
                 listed = html.table(self._wait_rows(), _WAIT_HEAD, roles=roles)
@@ -262,7 +272,9 @@ class TimelineView(RunView, Figured):
             return "no collective was called, and the run was not traced"
         if self.snapshot.calls_only_issue:
             return "how long the devices waited for a rank is not known"
-        waited = waited_without_flag(self._costs, self.window.end_s - self.window.start_s)
+        waited = waited_without_flag(
+            self.snapshot, self._costs, self.window.end_s - self.window.start_s
+        )
         return waited or "no rank made the others wait for long"
 
     def _summary(self) -> str:
@@ -298,6 +310,10 @@ class TimelineView(RunView, Figured):
             notes.append(words.ISSUED)
         elif not self.snapshot.timeline and self.snapshot.origin == "session":
             notes.append("not traced: %%ddt_debug also shows steps and collectives of DDP")
+        elif self._untimed:
+            notes.append(
+                "of collectives that a library starts, only the start is recorded in a job"
+            )
         for timeline in self.snapshot.timeline:
             until = timeline.traced_until_s
             if until is not None and until < timeline.ended_s - 0.5:
@@ -341,18 +357,24 @@ class TimelineView(RunView, Figured):
     def _lanes(self, shown: list[RankShare], window: TimeWindow) -> list[tuple[list[int], Kinds]]:
         """The strips of these ranks; ranks with the same strip share a lane.
 
-        In the picture of one step, a sign marks where a rank came for which others had waited.
+        Arrows point from a rank that came last to those that had waited: in the picture of one
+        step, or else of the whole run.
         """
         by_rank = {activity.rank: activity for activity in self._activities}
-        strips = {s.rank: sparklines.strip(by_rank[s.rank], window) for s in shown}
-        slot_s = (window.end_s - window.start_s) / sparklines.SLOTS
-        for wait in self._waits if window is self._step else ():
-            inside = window.start_s < wait.at_s < window.end_s and wait.longest_s >= slot_s
-            if inside and wait.until in strips:
-                at = min(int((wait.at_s - window.start_s) / slot_s), sparklines.SLOTS - 1)
-                strips[wait.until][at] = sparklines.LAST
+        rest = self._signs()[0]
+        strips = {s.rank: sparklines.strip(by_rank[s.rank], window, rest) for s in shown}
+        arrows = self._waits if self._step is None or window is self._step else []
+        taken = _mark_arrows(strips, arrows, window)
         alike = group(strips, lambda rank: tuple(strips[rank]))
-        return [(ranks, list(kinds)) for kinds, ranks in alike]
+        lanes = [(ranks, list(kinds)) for kinds, ranks in alike]
+        for at in taken:
+            _direct(lanes, at)
+        return lanes
+
+    def _signs(self) -> list[str]:
+        """The signs of the lanes; the first one is time in no known state."""
+        work, *others = sparklines.SIGNS
+        return [sparklines.UNKNOWN if self._untimed else work, *others]
 
     def _path_strip(self, window: TimeWindow) -> str:
         """The rank of the critical path in each slot of time."""
@@ -422,9 +444,12 @@ class TimelineView(RunView, Figured):
     def _row(self, share: RankShare) -> tuple[str, ...]:
         late = self._late.get(share.rank, [])
         own = _percent(share.compute_s, share.window_s)
+        if self._untimed and own:
+            known = share.waiting_s + share.communication_s + share.data_s
+            own = f"≤ {own}" if round(100 * known / share.window_s) else "not known"
         return (
             str(share.rank),
-            f"≤ {own}" if own and self._untimed else own,
+            own,
             _percent(share.waiting_s, share.window_s),
             _percent(share.communication_s, share.window_s),
             _percent(share.data_s, share.window_s),
@@ -504,6 +529,40 @@ class TimelineView(RunView, Figured):
     def _describe_slot(what: tuple[Kind, float], rank: int) -> str:
         kind, part = what
         return f"{100 * part:.0f} % {kind.name}"
+
+
+def _mark_arrows(strips: dict[int, Kinds], found: Iterable[Wait], window: TimeWindow) -> list[int]:
+    """Mark where ranks came last and where others had waited; returns the slots, one for a wait."""
+    slot_s = (window.end_s - window.start_s) / sparklines.SLOTS
+    taken: list[int] = []
+    for wait in sorted(found, key=lambda wait: -wait.longest_s):
+        waited = [rank for rank in wait.ranks if rank in strips]
+        if wait.longest_s < slot_s or not window.start_s < wait.at_s <= window.end_s:
+            continue
+        at = min(int((wait.at_s - window.start_s) / slot_s), sparklines.SLOTS - 1)
+        if at in taken or wait.until not in strips or not waited:
+            continue
+        taken.append(at)
+        strips[wait.until][at] = sparklines.LAST
+        for rank in waited:
+            strips[rank][at] = sparklines.UP
+    return taken
+
+
+def _direct(lanes: list[tuple[list[int], Kinds]], at: int) -> None:
+    """Turn the arrows of a slot away from the lane of the rank that came last."""
+    signs = [kinds[at] for _, kinds in lanes]
+    last = signs.index(sparklines.LAST)
+    heads = [lane for lane, sign in enumerate(signs) if sign == sparklines.UP]
+    for lane, (_, kinds) in enumerate(lanes):
+        if lane in heads:
+            kinds[at] = sparklines.UP if lane < last else sparklines.DOWN
+        elif min(heads) < lane < last or last < lane < max(heads):
+            kinds[at] = sparklines.THROUGH
+
+
+def _has_arrows(rows: list[_Row]) -> bool:
+    return any(sparklines.LAST in kinds for _, kinds in rows)
 
 
 def _in_text(rows: list[_Row]) -> list[str]:

@@ -25,7 +25,7 @@ def section(snapshot: Snapshot) -> Markup:
         return Markup()
     # base64 has no character that could end the element
     return Markup(
-        '<section id="ddt-viewer" hidden><h2>explore the timeline</h2></section>'
+        '<section id="ddt-viewer" hidden><h2>Explore the timeline</h2></section>'
         f'<script type="text/plain" id="ddt-viewer-data">{data}</script>'
     )
 

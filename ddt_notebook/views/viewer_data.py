@@ -276,7 +276,8 @@ class _Timeline:
                 "so that the page stays small"
             )
         if not any(lane.work for lane in self.lanes):
-            notes.append("the work between collectives was not recorded: %%ddt_debug records it")
+            how = ": %%ddt_debug records it" if self.snapshot.origin == "session" else ""
+            notes.append(f"the work between collectives was not recorded{how}")
         empty = [lane.rank for lane in self.lanes if not lane.work and not lane.calls]
         if empty:
             notes.append(f"nothing with a time was recorded of {ranks_label(empty)}")

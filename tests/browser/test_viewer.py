@@ -184,7 +184,7 @@ def test_strings_of_strangers_stay_text_in_the_viewer(
 def test_without_scripts_the_views_are_there(browser: Browser, root: Path, tmp_path: Path) -> None:
     run = replace(Snapshot.load(root / HANG), notes=())
     tab = opened(browser, exported_page.page(run), tmp_path / "page.html", scripts=False)
-    expect(tab.get_by_role("heading", name="explore the timeline")).to_be_hidden()
+    expect(tab.get_by_role("heading", name="Explore the timeline")).to_be_hidden()
     expect(tab.get_by_role("heading", name="collectives")).to_be_visible()
     tab.context.close()
 

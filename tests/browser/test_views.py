@@ -214,7 +214,5 @@ def test_the_report_is_written_beside_the_notebook(page: Page, lab: Lab) -> None
         page.tab.emulate_media(color_scheme=scheme)
         page.picture(f"report-{scheme}")
         assert page.violations("body") == []
-    expect(page.tab.locator("h2")).to_have_text(
-        ["diagnosis", "explore the timeline", *map(str.lower, REPORTED)]
-    )
+    expect(page.tab.locator("h2")).to_have_text(["Diagnosis", "Explore the timeline", *REPORTED])
     assert page.tab.evaluate("() => window.hit") is None

@@ -50,7 +50,11 @@ def test_the_page_has_the_diagnosis_and_the_recorded_views(tmp_path: Path) -> No
     written = ddt.export_report(snapshot, tmp_path / "report.html")
     text = written.read_text(encoding="utf-8")
     recorded = [view.name for view in below_diagnosis() if view.is_in(snapshot)]
-    assert Page(text).headings == ["diagnosis", "explore the timeline", *recorded]
+    assert Page(text).headings == [
+        "Diagnosis",
+        "Explore the timeline",
+        *map(str.capitalize, recorded),
+    ]
     assert {"memory", "collectives", "timeline"} <= set(recorded)
     assert not {"placement", "partition", "parity"} & set(recorded)
     assert "rank 1 never entered all_reduce" in text

@@ -147,7 +147,7 @@ def test_no_rank_is_called_a_straggler_after_few_collectives() -> None:
     ranks = replace(first, calls=(on_time,)), replace(last, calls=(late,))
     shown = ddt.collectives(replace(run, ranks=ranks, timeline=(), duration_s=0.3))
     assert not shown.flags
-    assert "150 ms for rank 1" in " ".join(str(shown).split())  # it is shown all the same
+    assert "rank 1 was late by 150 ms" in " ".join(str(shown).split())  # it is shown all the same
 
 
 def test_a_single_late_arrival_is_shown_and_not_flagged() -> None:
@@ -165,7 +165,7 @@ def test_a_single_late_arrival_is_shown_and_not_flagged() -> None:
     ranks = replace(first, calls=tuple(on_time)), replace(last, calls=tuple(calls))
     shown = ddt.collectives(replace(run, ranks=ranks, timeline=(), duration_s=0.3))
     assert not shown.flags
-    assert "150 ms for rank 1" in " ".join(str(shown).split())
+    assert "rank 1 was late by 150 ms" in " ".join(str(shown).split())
 
 
 @pytest.mark.parametrize("view", [ddt.collectives, ddt.timeline], ids=lambda view: view.__name__)
@@ -420,12 +420,54 @@ def test_one_step_is_drawn_in_detail_and_shows_where_the_last_rank_came() -> Non
     assert "▲" not in whole
     lanes = re.findall(r"(ranks? \S+) +│(.{56})│", step)
     (_, others), (late, lane) = lanes
-    assert (late, lane.count("▲")) == ("rank 3", 1)
-    came = lane.index("▲")
+    assert (late, lane.count("●")) == ("rank 3", 1)
+    came = lane.index("●")
     assert came == int(56 * 0.16 / 0.2)  # it enters after 0.16 s of 0.2 s
-    assert "▲" not in others
     assert set(others[came - 10 : came]) == {"w"}
-    assert "▲ came last, and others had waited for it" in step
+    assert others[came] == "↑", "the arrow points away from rank 3"
+    assert "● came last, and the ranks at ↑ and ↓ had waited for it" in step
+    drawn = ddt.timeline(traced(4)).to_html()
+    assert drawn.count("↑") == drawn.count("●") == 1 + 1  # and in the legend
+
+
+def test_an_arrow_goes_through_the_lanes_of_ranks_that_did_not_wait() -> None:
+    """Rank 0 came last to a collective of the ranks 0 and 2, and rank 1 went on."""
+    calls = [
+        Call(
+            index=1,
+            op="barrier",
+            group="pair",
+            members=(0, 2),
+            sequence=1,
+            entered_s=at,
+            left_s=1.0,
+        )
+        for at in (0.9, 0.0)
+    ]
+    other = Call(
+        index=1, op="barrier", group="own", members=(1,), sequence=1, entered_s=0.0, left_s=0.01
+    )
+    ranks = tuple(
+        RankReport(rank=rank, calls=(call,))
+        for rank, call in enumerate((calls[0], other, calls[1]))
+    )
+    run = replace(traced(3), ranks=ranks, timeline=())
+    lanes = re.findall(r"rank (\d) +│(.{56})│", str(ddt.timeline(run)))
+    assert [(rank, lane[50]) for rank, lane in lanes] == [("0", "●"), ("1", "│"), ("2", "↓")]
+
+
+def test_time_of_collectives_whose_end_was_not_recorded_is_not_called_own_work() -> None:
+    """As in a job, where the recorder of DDP's collectives knows only when they began."""
+    run = traced(2)
+    ranks = tuple(
+        replace(report, calls=tuple(replace(call, left_s=None) for call in report.calls))
+        for report in run.ranks
+    )
+    shown = str(ddt.timeline(replace(run, ranks=ranks, timeline=(), origin="job")))
+    assert "█" not in shown
+    assert "░ own work, or a collective whose end was not recorded" in " ".join(shown.split())
+    assert len(re.findall(r"^  [01] +not known", shown, re.MULTILINE)) == 2
+    assert "critical path" not in shown
 
 
 def test_a_run_without_steps_has_no_step_to_draw() -> None:
