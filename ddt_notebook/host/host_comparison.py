@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -69,14 +69,16 @@ def try_connections(
 ) -> tuple[dict[Pair, Trial], dict[str, str]]:
     """Let each host connect to each other one, and measure.
 
-    At any time, each host connects to one other and is reached by one other at most.
+    At any time, each host takes part in one trial at most, and the two directions of a connection
+    are tried one after the other: the answers on one way would wait behind the data on a slow way
+    back.
 
     Parameters
     ----------
     hub, agents
         The hosts.
     bandwidth
-        Whether to send a long message, too.
+        Whether to send long messages, too.
     only
         Which connections to try; default: all.
 
@@ -99,7 +101,7 @@ def try_connections(
 
     def listen(agent: HostAgent) -> None:
         token = secrets.token_hex(16)
-        asked = ListenForTrials(token=token, limit_s=limit_s * len(agents))
+        asked = ListenForTrials(token=token, limit_s=2 * limit_s * len(agents))
         told = ask(agent, asked, _ANSWER_LIMIT_S)
         if isinstance(told, TrialListening):
             listening[agent.name] = told.port, token
@@ -122,15 +124,26 @@ def try_connections(
 
     try:
         _for_each(listen, agents)
-        for shift in range(1, len(agents)):
-            others = [*agents[shift:], *agents[:shift]]
-            _for_each(attempt, list(zip(agents, others, strict=True)))
+        for pairs in _rounds(agents):
+            _for_each(attempt, pairs)
+            _for_each(attempt, [(other, this) for this, other in pairs])
     finally:
         for agent in agents:
             hub.tell(agent, EndTrials())
     order = [agent.name for agent in agents]
-    pairs = [(one, other) for one in order for other in order]
-    return {pair: trials[pair] for pair in pairs if pair in trials}, failed
+    of_all = [(one, other) for one in order for other in order]
+    return {pair: trials[pair] for pair in of_all if pair in trials}, failed
+
+
+def _rounds(items: Sequence[_Item]) -> Iterator[list[tuple[_Item, _Item]]]:
+    """All pairs, in rounds in which nobody is in two of them."""
+    if not items:
+        return
+    first, *others = [*items, None] if len(items) % 2 else [*items]
+    for shift in range(len(others)):
+        row = [first, *others[shift:], *others[:shift]]
+        pairs = zip(row[: len(row) // 2], reversed(row), strict=False)
+        yield [(one, two) for one, two in pairs if one is not None and two is not None]
 
 
 def _for_each(do: Callable[[_Item], None], items: Sequence[_Item]) -> None:

@@ -64,13 +64,16 @@ class Trial:
     round_trip_s
         Time of a short message and its answer, the median of several; None without an answer.
     bytes_per_s
-        How fast a long message arrived; None if it was not asked for.
+        How fast long messages arrived; None if it was not asked for.
+    at_most
+        How fast they would have arrived if both hosts had always had a processor free for them.
     """
 
     end: TrialEnd
     error: str = ""
     round_trip_s: float | None = None
     bytes_per_s: float | None = None
+    at_most: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

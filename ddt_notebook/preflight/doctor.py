@@ -33,8 +33,8 @@ from .versions import backend_checks, read_versions, version_checks
 
 #: The number of ranks for which a machine is checked without a session.
 RANKS = 4
-#: How often a slow connection is measured again before it is called slow.
-_AGAIN = 3
+#: How often a connection is measured again that may be slow, and how many times slower that is.
+_AGAIN, _MAY_BE_SLOW = 3, 2.0
 #: Facts that may differ between machines.
 _OF_MACHINE = frozenset({"network.interfaces", "resources.memory", "ranks"})
 #: Facts in which a difference between ranks is an error.
@@ -197,30 +197,30 @@ def examine_hosts(
 def _again(
     hosts: SeveralHosts, agents: Sequence[HostAgent], trials: Mapping[Pair, Trial], bandwidth: bool
 ) -> dict[Pair, Trial]:
-    """Measure slow connections once more: something else may have used them, or a host, meanwhile.
+    """Measure what may be slow once more: something else may have used it, or a host, meanwhile.
+
+    The other direction is measured again, too, since a slow connection is told by a faster one.
 
     Returns
     -------
     dict
         Those of them that passed again, with the best that was measured.
     """
-    slow = slow_pairs(trials)
+    slow = slow_pairs(trials, _MAY_BE_SLOW)
     if not slow:
         return {}
-    again, _ = try_connections(hosts.hub, agents, bandwidth=bandwidth, only=slow)
+    both_ways = {*slow, *((other, one) for one, other in slow)}
+    passed = {pair for pair in both_ways if pair in trials and trials[pair].end == "passed"}
+    again, _ = try_connections(hosts.hub, agents, bandwidth=bandwidth, only=passed)
     return {
-        pair: replace(
-            trial,
-            round_trip_s=min(_known(trial.round_trip_s, trials[pair].round_trip_s), default=None),
-            bytes_per_s=max(_known(trial.bytes_per_s, trials[pair].bytes_per_s), default=None),
-        )
-        for pair, trial in again.items()
-        if trial.end == "passed"
+        pair: _better(trial, trials[pair]) for pair, trial in again.items() if trial.end == "passed"
     }
 
 
-def _known(*values: float | None) -> list[float]:
-    return [value for value in values if value is not None]
+def _better(one: Trial, other: Trial) -> Trial:
+    times = [time_s for t in (one, other) if (time_s := t.round_trip_s) is not None]
+    faster = max(one, other, key=lambda trial: trial.bytes_per_s or 0.0)
+    return replace(faster, round_trip_s=min(times, default=None))
 
 
 def compare_reports(paths: Sequence[str | Path]) -> PreflightView:

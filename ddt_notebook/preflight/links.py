@@ -12,6 +12,8 @@ from ..model.preflight import Check
 
 #: A round trip that is longer by less does not matter to training.
 _TIME_S = 1e-3
+#: How many times slower a slow connection is.
+_SLOW = 4.0
 #: So many slow connections are listed.
 _LISTED = 3
 _MEANING = "a collective over all hosts is as fast as the slowest connection"
@@ -29,6 +31,9 @@ class _Measure:
     ----------
     speeds
         The number of each connection.
+    at_most
+        The same if a busy processor is not to blame for it. A connection is compared by this with
+        the speeds of others.
     factor
         How many times slower a slow connection is than the best one of each of its hosts.
     name
@@ -40,6 +45,7 @@ class _Measure:
     """
 
     speeds: Mapping[Pair, float]
+    at_most: Mapping[Pair, float]
     factor: float
     name: LinkQuantity
     shown: Callable[[float], str]
@@ -47,11 +53,7 @@ class _Measure:
 
     def best(self) -> dict[str, float]:
         """The best connection of each host."""
-        found: dict[str, float] = {}
-        for pair, speed in self.speeds.items():
-            for host in pair:
-                found[host] = max(speed, found.get(host, 0.0))
-        return found
+        return _best(self.speeds)
 
     def slow_hosts(self) -> dict[str, float]:
         """Hosts without a fast connection, and how fast the others are."""
@@ -59,22 +61,33 @@ class _Measure:
         if len(best) < 3:
             return {}
         usual = statistics.median(best.values())
-        return {host: usual for host, speed in best.items() if speed * self.factor < usual}
+        at_most = _best(self.at_most)
+        return {host: usual for host in best if at_most[host] * self.factor < usual}
 
     def slow(self) -> set[Pair]:
         """The connections that are slower than their hosts or the other hosts permit."""
         best, hosts = self.best(), self.slow_hosts()
         return {
             (one, other)
-            for (one, other), speed in self.speeds.items()
+            for (one, other), speed in self.at_most.items()
             if speed * self.factor < min(best[one], best[other]) or one in hosts or other in hosts
         }
 
 
-def slow_pairs(trials: Mapping[Pair, Trial]) -> dict[Pair, tuple[LinkQuantity, ...]]:
-    """The connections that are clearly slower than others, and what is slow about them."""
+def _best(speeds: Mapping[Pair, float]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for pair, speed in speeds.items():
+        for host in pair:
+            found[host] = max(speed, found.get(host, 0.0))
+    return found
+
+
+def slow_pairs(
+    trials: Mapping[Pair, Trial], factor: float = _SLOW
+) -> dict[Pair, tuple[LinkQuantity, ...]]:
+    """The connections that are so many times slower than others, and what is slow about them."""
     found: dict[Pair, tuple[LinkQuantity, ...]] = {}
-    for measure in _measures(trials):
+    for measure in _measures(trials, factor):
         for pair in measure.slow():
             found[pair] = (*found.get(pair, ()), measure.name)
     return found
@@ -86,17 +99,26 @@ def link_checks(trials: Mapping[Pair, Trial]) -> Iterator[Check]:
         yield from _checks(measure)
 
 
-def _measures(trials: Mapping[Pair, Trial]) -> list[_Measure]:
+def _measures(trials: Mapping[Pair, Trial], factor: float = _SLOW) -> list[_Measure]:
     passed = {pair: one for pair, one in trials.items() if one.end == "passed"}
     rates = {pair: one.bytes_per_s for pair, one in passed.items() if one.bytes_per_s}
+    at_most = {pair: max(passed[pair].at_most or 0.0, speed) for pair, speed in rates.items()}
     times = {pair: one.round_trip_s for pair, one in passed.items() if one.round_trip_s}
     # so that twice a short time is not twice as slow
     speeds = {pair: 1.0 / max(time_s, _TIME_S) for pair, time_s in times.items()}
     return [
-        _Measure(speeds=rates, factor=4.0, name="bandwidth", shown=rate, at_best="at most {speed}"),
+        _Measure(
+            speeds=rates,
+            at_most=at_most,
+            factor=factor,
+            name="bandwidth",
+            shown=rate,
+            at_best="at most {speed}",
+        ),
         _Measure(
             speeds=speeds,
-            factor=4.0,
+            at_most=speeds,
+            factor=factor,
             name="round trip",
             shown=lambda speed: seconds(1.0 / speed),
             at_best="{speed} or more",

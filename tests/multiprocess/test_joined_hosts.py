@@ -202,7 +202,7 @@ def test_the_doctor_compares_the_hosts(session: ddt.Session, network: Network) -
 
 
 def test_the_doctor_names_a_slow_connection(session: ddt.Session, network: Network) -> None:
-    limit = ["rate", "200mbit", "burst", "32k", "latency", "400ms"]
+    limit = ["rate", "20mbit", "burst", "32k", "latency", "400ms"]
     network.tc(2, "replace", "dev", "eth0", "root", "tbf", *limit)
     try:
         view = ddt.doctor(bandwidth=True)
@@ -461,7 +461,7 @@ def test_three_hosts() -> None:
             (finding,) = ddt.diagnose(run).findings
             assert (finding.ranks, finding.waiting) == ([2], [0, 1])
             assert "rank 2 · node3" in finding.title
-            limit = ["rate", "200mbit", "burst", "32k", "latency", "400ms"]
+            limit = ["rate", "20mbit", "burst", "32k", "latency", "400ms"]
             network.tc(3, "replace", "dev", "eth0", "root", "tbf", *limit)
             slow = [name for name in _troubles(ddt.doctor(bandwidth=True)) if "bandwidth" in name]
             assert any("node3" in name for name in slow)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ddt_notebook.host.connection_trial import TrialListener, try_connection
+from ddt_notebook.host.host_comparison import _rounds
 from ddt_notebook.model.hosts import HostFacts, Pair, Trial
 from ddt_notebook.model.preflight import Check, Preflight
 from ddt_notebook.preflight.doctor import doctor
@@ -168,6 +169,25 @@ def test_hosts_that_are_about_as_fast(rates: dict[tuple[int, int], float]) -> No
     assert not list(link_checks(_trials(3, rates)))
 
 
+def test_a_host_whose_processor_was_busy_is_not_called_slow() -> None:
+    trials = _trials(3, {(3, 0): 2e7, (0, 3): 2e7})
+    assert list(link_checks(trials))
+    for pair, trial in trials.items():
+        if trial.bytes_per_s == 2e7:
+            trials[pair] = replace(trial, at_most=4e8)
+    assert not list(link_checks(trials))
+
+
+@pytest.mark.parametrize("hosts", [0, 1, 2, 3, 7, 8])
+def test_no_host_takes_part_in_two_trials_at_once(hosts: int) -> None:
+    rounds = list(_rounds(range(hosts)))
+    for pairs in rounds:
+        busy = [host for pair in pairs for host in pair]
+        assert len(busy) == len(set(busy))
+    tried = [tuple(sorted(pair)) for pairs in rounds for pair in pairs]
+    assert sorted(tried) == list(itertools.combinations(range(hosts), 2))
+
+
 def test_short_round_trips_are_not_compared() -> None:
     trials = _trials(3, {})
     trials["node1", "node2"] = replace(trials["node1", "node2"], round_trip_s=9e-4)
@@ -218,6 +238,8 @@ def test_a_trial_measures(listener: TrialListener) -> None:
     assert trial.end == "passed"
     assert trial.round_trip_s
     assert trial.bytes_per_s
+    assert trial.at_most
+    assert trial.at_most >= trial.bytes_per_s
 
 
 def test_a_trial_recognises_another_host(listener: TrialListener) -> None:

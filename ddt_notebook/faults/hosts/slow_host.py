@@ -16,7 +16,7 @@ CARD = HostCard(
         with errors, a shared link, or a processor that runs hot delays all ranks alike, so that no
         rank's own numbers look wrong.
     """,
-    commands=("tc qdisc replace dev eth0 root tbf rate 200mbit burst 32k latency 400ms",),
+    commands=("tc qdisc replace dev eth0 root tbf rate 20mbit burst 32k latency 400ms",),
     undo=("tc qdisc del dev eth0 root",),
     check="bandwidth of",
     bandwidth=True,
