@@ -1,12 +1,11 @@
 """Measures what recording costs a DDP step of a job that torchrun starts.
 
-Inside one recorded job, the ranks switch the functions of the recorder on and off in turns, and
-compare the lower quartiles of the processor time of the turns, since what else runs on the machine
-only adds to it; turns that are off as well are the control. The same job then measures the time of
-those functions alone, which has almost no error, without that of reading the clock, which an empty
-function in the same place shows. What this leaves out, such as the watcher and the recorder's
-threads and memory, is in turns of a recorded job and of bare ones (`paired_jobs`). What
-``--record-inputs`` adds is measured by turns within a job, too.
+The cost as a whole is in turns of a recorded job, with and without what records it, and of bare
+jobs (`paired_jobs`). A recorded job also measures the time inside the functions of the recorder,
+which has almost no error, without that of reading the clock, which an empty function in the same
+place shows. What ``--record-inputs`` adds is measured by turns within a job, too: the lower
+quartiles of their processor time are compared, since what else runs on the machine only adds to it,
+and turns that are off as well are the control.
 """
 
 from __future__ import annotations
@@ -25,9 +24,8 @@ from typing import Any
 from . import paired_jobs
 from .common import Figure, check
 from .paired_jobs import RANKS
-from .recording import MLP, SETUP, SWITCH, TIMED, TRANSFORMER
+from .recording import MLP, SETUP, SWITCH, TIMED
 
-TURNS = 80
 #: On a busy machine a job takes many times as long.
 _LIMIT_S = 900
 _HEAD = """
@@ -52,18 +50,14 @@ _TURNS = """
 turn_s(20)
 taken = {"on": [], "off": [], "control": []}
 shuffle = random.Random(0).shuffle
-for _ in range(TURNS):
+for _ in range(40):
     order = list(taken)
     shuffle(order)
     for kind in order:
         choose(kind == "on")
         taken[kind].append(turn_s(5))
 """
-_BY_TURNS = f"""{_STEP}{SWITCH}
-def choose(on):
-    switch(*(recording if on else without))
-{_TURNS.replace("TURNS", str(TURNS))}
-switch(*recording)
+_INSIDE = f"""{_STEP}{SWITCH}
 {TIMED.replace("perf_counter", "thread_time")}
 turn_s(20)
 inside = 0.0
@@ -75,7 +69,7 @@ inside = 0.0
 turn_s(200)
 clock_s = inside / 200
 # of passes(), losses() and the two hooks of the optimizer
-found = [taken, 100 * (inside_s - 4 * clock_s) / whole_s]
+found = 100 * (inside_s - 4 * clock_s) / whole_s
 """
 #: The handler alone is switched; DDP's calls still pass through Python.
 _INPUTS = f"""{_STEP}
@@ -84,7 +78,7 @@ kept = JobRecorder.installed._inputs
 def choose(on):
     kept._counts.clear()
     kept._interception.handler = kept if on and dist.get_rank() == 0 else None
-{_TURNS.replace("TURNS", "40")}
+{_TURNS}
 choose(False)
 found = taken
 """
@@ -97,25 +91,20 @@ dist.destroy_process_group()
 
 def measure() -> list[Figure]:
     found = []
-    for name, network, limit in (
-        ("small MLP", MLP, 2.0),
-        ("small transformer", TRANSFORMER, 1.0),
-    ):
+    for name, (network, limit) in paired_jobs.NETWORKS.items():
         where = f"a DDP step of a job, {name}, {RANKS} ranks"
-        taken, share = _run(network, _BY_TURNS, recorded=True)
-        what = f"processor time of recording, by turns, {where}"
-        found.append(_of_turns(taken, what, limit))
+        share = _run(network, _INSIDE)
         found.append(Figure(f"processor time in the recorder, {where}", share, limit, "%"))
-        found += paired_jobs.cost(network, where, limit)
+        found += paired_jobs.cost(name)
     what = (
         f"processor time of keeping a rank's inputs, a DDP step of a job, small MLP, {RANKS} ranks"
     )
-    taken = _run(MLP, _INPUTS, recorded=True, options=("--record-inputs", "0"))
-    found.append(_of_turns(taken, what, math.inf))
+    taken = _run(MLP, _INPUTS, "--record-inputs", "0")
+    found.append(_of_turns(taken, what))
     return found
 
 
-def _of_turns(taken: dict[str, list[float]], what: str, limit: float) -> Figure:
+def _of_turns(taken: dict[str, list[float]], what: str) -> Figure:
     """The cost that turns show, with that of the control as the error of the method."""
     on, off, control = (
         statistics.quantiles(taken[kind], n=4)[0] for kind in ("on", "off", "control")
@@ -125,10 +114,10 @@ def _of_turns(taken: dict[str, list[float]], what: str, limit: float) -> Figure:
         f"step {1e3 * usual:.2f} ms, {len(taken['on'])} turns of 5 steps each, "
         f"control {100 * (control / off - 1):+.1f} %"
     )
-    return Figure(what, 100 * (on / usual - 1), limit, "%", note=note)
+    return Figure(what, 100 * (on / usual - 1), math.inf, "%", note=note)
 
 
-def _run(network: str, measured: str, *, recorded: bool, options: tuple[str, ...] = ()) -> Any:
+def _run(network: str, measured: str, *options: str) -> Any:
     """What rank 0 of the job prints."""
     with tempfile.TemporaryDirectory(prefix="ddt-cost-") as folder:
         script = Path(folder, "job.py")
@@ -137,7 +126,7 @@ def _run(network: str, measured: str, *, recorded: bool, options: tuple[str, ...
         job += ["--nproc-per-node", str(RANKS), str(script)]
         run = [*paired_jobs.RECORD, "run", "--to", f"{folder}/job", *options, "--"]
         started = subprocess.Popen(
-            [*run, *job] if recorded else job,
+            [*run, *job],
             cwd=folder,
             env=os.environ | {"OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,

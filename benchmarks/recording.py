@@ -46,13 +46,16 @@ torch.set_num_threads(1)
 model = DDP(network)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
 
-def step_s(steps):
-    dist.barrier()
-    start = time.perf_counter()
+def train(steps):
     for _ in range(steps):
         optimizer.zero_grad()
         model(batch).square().mean().backward()
         optimizer.step()
+
+def step_s(steps):
+    dist.barrier()
+    start = time.perf_counter()
+    train(steps)
     return (time.perf_counter() - start) / steps
 """
 SWITCH = """

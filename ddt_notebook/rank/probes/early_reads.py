@@ -60,7 +60,8 @@ class EarlyReadRecord:
     def __init__(self) -> None:
         self._thread: int | None = None
         self._mode = _Watching(self)
-        self._entered = False
+        #: Whether the mode is active.
+        self.entered = False
         self._open: dict[int, _Open] = {}
         self.begin_run()
         self._thread = None
@@ -108,7 +109,7 @@ class EarlyReadRecord:
 
     def settled(self, handle: Any) -> None:
         """Note that the user's code has waited for a handle, or knows that it is done."""
-        if self._entered:
+        if self.entered:
             self._open.pop(id(handle), None)
             if not self._open:
                 self.leave()
@@ -116,17 +117,17 @@ class EarlyReadRecord:
     def leave(self) -> None:
         """Watch nothing more, until the next call."""
         self._open.clear()
-        if self._entered and torch_private.function_modes() == 1:  # else another one is on top
-            self._entered = False
+        if self.entered and torch_private.function_modes() == 1:  # else another one is on top
+            self.entered = False
             self._mode.__exit__(None, None, None)
 
     def _enter(self) -> bool:
         """Whether the mode is active; never on top of another one, which may be left before it."""
         modes = torch_private.function_modes()
-        if not self._entered and modes == 0:
-            self._entered = True
+        if not self.entered and modes == 0:
+            self.entered = True
             self._mode.__enter__()
-        return self._entered
+        return self.entered
 
     def _stop(self, error: Exception) -> None:
         let_through(error)

@@ -21,7 +21,8 @@ class EvaluationRecord:
         #: Calls of ``torch.distributed`` that carried data so far, and before the last input.
         self.exchanges = 0
         self.exchanges_at_input = 0
-        #: Whether the last forward pass through DDP had gradients; None before the first.
+        #: Whether the last forward pass through DDP had gradients; None before the first. For those
+        #: that had, the record of training sets this and ``exchanges_at_input``.
         self.graded: bool | None = None
         #: Is called at the next exchange.
         self.on_exchange: Callable[[], None] | None = None
@@ -42,11 +43,6 @@ class EvaluationRecord:
         self.exchanges += 1
         if self.on_exchange is not None:
             self.on_exchange()
-
-    def trains(self) -> None:
-        """Called for each forward pass with gradients through DDP."""
-        self.graded = True
-        self.exchanges_at_input = self.exchanges
 
     def evaluates(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Called for each forward pass without gradients through DDP."""

@@ -54,6 +54,10 @@ _MAX_LOGS = 16
 _MAX_LOSSES = 4
 _MAX_CLIPPED = 64
 _TENSOR = torch.Tensor
+#: Torch's own function; `shown` puts one in its place that records reads.
+_item = torch.Tensor.item
+_early = early_reads.RECORD
+_evaluations = evaluations.RECORD
 _exchanged = exchanged.RECORD
 _left = left_states.RECORD
 
@@ -217,8 +221,11 @@ class TrainingRecord:
             log = self._last_passed
             if log is None or log.model() is not model:
                 log = self._last_passed = self._replica_log(model)
-            loaded = evaluations.RECORD.loaded
-            log.passes(model, (*inputs, *named.values()) if named else inputs, loaded=loaded)
+            seen = _evaluations
+            seen.graded = True
+            seen.exchanges_at_input = seen.exchanges
+            given = (*inputs, *named.values()) if named else inputs
+            log.passes(model, given, loaded=seen.loaded)
             log.joined = self.joining > 0
         except Exception as error:  # noqa: BLE001
             self._end(error)
@@ -228,7 +235,7 @@ class TrainingRecord:
         if get_ident() != self._thread:
             return
         try:
-            evaluations.RECORD.evaluates(inputs, named)
+            _evaluations.evaluates(inputs, named)
         except Exception as error:  # noqa: BLE001
             self._end(error)
 
@@ -328,7 +335,7 @@ class TrainingRecord:
                 log.before_backward()
             # the rank would have to wait for a number on a GPU
             if type(loss) is _TENSOR and loss.is_cpu and loss.numel() == 1:
-                value = loss.item()
+                value = _item(loss)
                 _exchanged.last_loss = value
                 finite = self._last_is_finite = type(value) is complex or isfinite(value)
                 if not finite:
@@ -543,7 +550,6 @@ def install() -> None:
             if RECORD.compiled is not self:
                 RECORD.passes(self, inputs, kwargs)
             RECORD.compiled = None
-            evaluations.RECORD.trains()
         else:
             RECORD.evaluates(inputs, kwargs)
         if RECORD.branches is None:
@@ -559,7 +565,8 @@ def install() -> None:
         if is_compiling():
             return original_backward(self, *args, **kwargs)
         RECORD.losses(self)
-        early_reads.RECORD.leave()  # torch calls this function once more in a function mode
+        if _early.entered:
+            _early.leave()  # torch calls this function once more in a function mode
         if RECORD.branches is None:
             result = original_backward(self, *args, **kwargs)
         else:

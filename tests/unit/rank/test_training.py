@@ -56,6 +56,17 @@ def test_an_ordinary_step_takes_few_functions() -> None:
     assert len(calls) <= 9, calls
 
 
+def test_the_loss_is_not_read_through_the_function_that_records_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    record, model, optimizer = _trained()
+    read: list[torch.Tensor] = []
+    monkeypatch.setattr(torch.Tensor, "item", read.append)
+    _step(record, model, optimizer)
+    assert not record.problem
+    assert not read
+
+
 def test_fingerprints_are_taken_at_the_first_steps_and_then_ever_more_rarely() -> None:
     record, model, optimizer = _trained()
     for _ in range(20):
