@@ -53,6 +53,29 @@ def _indices(values: Values) -> str:
     return ", ".join(map(str, indices)) + (", …" if len(indices) >= _INDICES else "")
 
 
+#: What `fits-differ` compares, as `fit` names it.
+_ARGUMENTS = {
+    "steps": "steps_per_epoch",
+    "epochs": "epochs",
+    "callbacks": "callbacks",
+    "validates": "validation_data",
+}
+
+
+def _given(value: object) -> str:
+    if isinstance(value, tuple):
+        return listing([str(one) for one in value]) if value else "none"
+    return {True: "some", False: "none"}[value] if isinstance(value, bool) else str(value)
+
+
+def _on_each(fact: Fact, texts: list[str]) -> str:
+    """Return ``8 samples on rank 0, 4 samples on ranks 1 and 2``."""
+    ranks: dict[str, list[int]] = {}
+    for rank, text in zip(fact.ranks, texts, strict=True):
+        ranks.setdefault(text, []).append(rank)
+    return ", ".join(f"{text} on {ranks_text(those)}" for text, those in ranks.items())
+
+
 # -- what happened -----------------------------------------------------------------------------
 
 
@@ -244,6 +267,10 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
             if f.values["policy"] == "function"
             else f"its auto-shard policy is {f.values['policy']}"
         )
+    ),
+    "batches-count-alike": lambda f: (
+        f"workers read batches of {listing(list(map(str, sorted(set(f.values['sizes'])))))} "
+        f"samples of {f.values['loader']}, and each batch counts alike"
     ),
     "group-never-formed": lambda f: (
         f"{ranks_text(f.ranks)} trained {_model(f.values)} separately: no process group connects "
@@ -614,6 +641,15 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "pipelines-equal": lambda f: (
         "the pipelines of all workers are equal, with all their constants"
         + ("; each worker draws its own order" if f.values["shuffled"] else "")
+    ),
+    "batch-sizes": lambda f: (
+        "a batch has "
+        + _on_each(f, [count(size, "sample") for size in f.values["sizes"]])
+        + ": the samples of the smaller batches weigh more"
+    ),
+    "fits-differ": lambda f: (
+        f"fit was given {_ARGUMENTS[f.values['argument']]} "
+        + _on_each(f, [_given(one) for one in f.values["given"]])
     ),
     "no-group-formed": "{ranks} never called init_process_group, and no library called it",
     "copies-part": _copies_part,

@@ -51,6 +51,34 @@ class OptimizerUpdates:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KerasFit:
+    """One call of ``Model.fit`` of Keras.
+
+    Attributes
+    ----------
+    where
+        The user's line.
+    epochs
+        How many epochs it was asked for.
+    steps
+        ``steps_per_epoch``; None if the data decide.
+    batch_size
+        ``batch_size``; None for a data set that is batched already, and for the default.
+    validates
+        Whether it evaluates after each epoch.
+    callbacks
+        Classes of the callbacks that it was given.
+    """
+
+    where: Position | None = None
+    epochs: int = 1
+    steps: int | None = None
+    batch_size: int | None = None
+    validates: bool = False
+    callbacks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankTensorFlow:
     """What one rank observed.
 
@@ -62,8 +90,11 @@ class RankTensorFlow:
         The data sets, in order.
     updates
         The updates, one for each line and model.
+    fits
+        The calls of ``fit``, in order.
     """
 
     rank: int
     data: tuple[DistributedData, ...] = ()
     updates: tuple[OptimizerUpdates, ...] = ()
+    fits: tuple[KerasFit, ...] = ()

@@ -23,6 +23,13 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 #: passes on (pytypes.h, format_value_and_trace).
 _AT = re.compile(r"\n\nAt:\n((?:  .+\(\d+\): .+\n?)+)")
 _LEVEL = re.compile(r"  (.+)\((\d+)\): (.+)")
+#: A Python function that raised inside of a graph of TensorFlow: the type and text of its
+#: exception, and its traceback (py_func.cc).
+_IN_GRAPH = re.compile(
+    r"^(\w+): (.*(?:\n.*)*?)\nTraceback \(most recent call last\):\n((?:.*\n)*?)\1: ",
+    re.MULTILINE,
+)
+_GRAPH_LEVEL = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 _IPYTHON = importlib.util.find_spec("IPython")
 #: Frames in these folders are left out of stacks: those of this package, and IPython's magics.
 BETWEEN = tuple(str(Path(file).parent) for file in (__file__, _IPYTHON and _IPYTHON.origin) if file)
@@ -59,9 +66,14 @@ def describe_error(
     if at := _AT.search(text):
         frames = _frames_of_callback(at[1]) or frames
         text = text[: at.start()]
+    kind = type(error).__name__
+    if of := _IN_GRAPH.search(text) if hasattr(error, "experimental_payloads") else None:
+        levels = [(file, int(line), name) for file, line, name in _GRAPH_LEVEL.findall(of[3])]
+        if any(is_user_code(file) for file, *_ in levels):
+            kind, text, frames = of[1], of[2], _positions(levels)
     message = _ANSI.sub("", text + _printed_by_command(error) + _loaded_from(error))
     return RankError(
-        type=type(error).__name__,
+        type=kind,
         message=message if len(message) <= _MAX_TEXT else message[:_MAX_TEXT] + " …",
         traceback=_ANSI.sub("", traceback_text)[-_MAX_TEXT:],
         where=users_line(frames),

@@ -359,7 +359,8 @@ class Rank:
         rank, framework = self._spec.rank, self._group.framework
         try:
             seen, notes = automatic.observe(rank, self._own_variables(), well=well)
-            also = framework.observed(rank) if framework is not None else None
+            names = self._own_variables()
+            also = framework.observed(rank, names) if framework is not None else None
             if also is not None:
                 seen = seen.updated(also) if seen is not None else also
         except Exception as error:  # noqa: BLE001  (a variable may raise anything)

@@ -439,10 +439,13 @@ def _overlap(name: str, by_rank: Mapping[int, LoaderPartition], seen: Division) 
         if not seen.overlap:
             return []
         what = "the same samples" if seen.identical else f"{seen.overlap} equal samples"
-        text = (
-            f"{name}: ranks got {what} at the start of the epoch, by their content: divide the "
-            "data in the data set's __iter__ by rank and world size"
+        first = next(iter(by_rank.values()))
+        advice = (
+            "divide the data, as dataset.shard() does"
+            if "tf.data" in first.dataset
+            else "divide the data in the data set's __iter__ by rank and world size"
         )
+        text = f"{name}: ranks got {what} at the start of the epoch, by their content: {advice}"
         return [Flag("warning", text)]
     if seen.overlap <= seen.padding:
         return []

@@ -54,7 +54,7 @@ FAULTS = {
     "fewer steps in fit": (
         program(FIT, "before training", "dataset, steps = dataset.repeat(), 4 - rank"),
         "D.1.1",
-        [0, 1],
+        [1],
         "model.fit(dataset, epochs=2, steps_per_epoch=steps, verbose=0)",
     ),
     "a step is skipped": (
@@ -103,6 +103,42 @@ FAULTS = {
         "D.1.1",
         [0, 1],
         'strategy.run(tf.function(lambda: add().all_reduce("sum", value)))',
+    ),
+    "a callback of one worker evaluates": (
+        program(
+            FIT,
+            "before training",
+            """
+class Evaluates(tf.keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.evaluate(dataset, verbose=0)
+
+callbacks = [Evaluates()] if rank == 0 else []
+""",
+        ).replace("verbose=0)\n# at", "verbose=0, callbacks=callbacks)\n# at"),
+        "D.1.1",
+        [1],
+        "self.model.evaluate(dataset, verbose=0)",
+    ),
+    "a generator raises": (
+        program(
+            FIT,
+            "before the model",
+            """
+def samples():
+    for at in range(64):
+        if rank == 1 and at == 40:
+            raise ValueError("bad sample")
+        yield features[at], targets[at]
+
+dataset = tf.data.Dataset.from_generator(
+    samples, output_signature=(tf.TensorSpec([8]), tf.TensorSpec([1]))
+).batch(16)
+""",
+        ),
+        "D.1.11",
+        [1],
+        'raise ValueError("bad sample")',
     ),
     "a worker raises": (
         program(
@@ -260,6 +296,22 @@ def test_what_looks_like_a_silent_fault_is_none(name: str) -> None:
     assert result.ok, str(report)
     assert not report.findings, str(report)
     assert not [hint for hint in report.hints if hint.cause == "tensorflow-data-undivided"]
+
+
+def test_the_partition_shows_what_each_worker_read(session: ddt.Session) -> None:
+    result = session.run(FIT)
+    loaders = {
+        one.rank: loader
+        for one in result.snapshot.partition
+        for loader in one.loaders
+        if loader.name == "dataset" and loader.last_run == one.run
+    }
+    read = [[(epoch.batches, epoch.samples) for epoch in x.epochs] for x in loaders.values()]
+    assert read == [[(4, 32), (4, 32)]] * 2
+    (mine, theirs) = ({*loader.epochs[-1].content} for loader in loaders.values())
+    assert len(mine) == len(theirs) == 32
+    assert not mine & theirs
+    assert not ddt.partition(result).flags
 
 
 def test_variables_survive_a_hang(session: ddt.Session) -> None:

@@ -33,7 +33,9 @@ def classify(error: RankError, call: Call | None = None) -> Meaning:
         if meaning.cause is not None:
             return replace(meaning, confidence="likely")
         typed = tuple(pattern for pattern in (*BY_TYPE, *BROAD) if not pattern.text)
-        return _first(typed, error, call, "certain") or _otherwise(call)
+        # a collective of TensorFlow runs a graph, which may call a function of the user
+        elsewhere = call is not None and call.is_graph and call.where != error.where
+        return _first(typed, error, call, "certain") or _otherwise(None if elsewhere else call)
     origin: Confidence = "likely" if raised_by_library(error) else "certain"
     entry = _in_catalogue(error)
     said = _of_entry(entry, origin) if entry is not None else None

@@ -1,18 +1,37 @@
-"""Rules about workers of TensorFlow that train and share nothing, or train with the same data."""
+"""Rules about workers of TensorFlow: what each trains with, and what each asked of Keras."""
 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
+from typing import Any
 
-from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.advice import conclude, fixes
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Fact, Finding, Place
 from ddt_notebook.model.finding import Confidence
-from ddt_notebook.model.tensorflow import DistributedData, OptimizerUpdates
+from ddt_notebook.model.tensorflow import DistributedData, KerasFit, OptimizerUpdates
+
+from .loaders import Loaders, loops, used_loaders
 
 #: The name that a session gives each rank, and the variables that tell a process its place.
 _PLACES = frozenset({"rank", "local_rank", "RANK", "LOCAL_RANK", "TF_CONFIG"})
+
+#: What a pipeline is called that TensorFlow leaves as each worker made it.
+_UNDIVIDED = ("", "AutoShardPolicy.OFF")
+#: Equal samples of two workers may be a coincidence up to this number. Chosen, not measured.
+_FEW_EQUAL = 2
+#: Of fewer batches the size may be that of a last one. Chosen, not measured.
+_ENOUGH_BATCHES = 3
+#: Causes that only say that calls of different places met.
+_OTHER_CALLS = "different-collectives"
+_OUT_OF_STEP = frozenset({_OTHER_CALLS, "dtype-differs", "shape-differs", "uneven-iterations"})
+_STEPS, _CHIEF = "tensorflow-steps-differ", "tensorflow-chief-alone"
+#: What decides how often ``fit`` exchanges something, and the card if workers differ in it.
+_ASKED = {"steps": _STEPS, "epochs": _STEPS, "callbacks": _CHIEF, "validates": _CHIEF}
 
 
 def undivided_data(context: Context) -> Iterator[Finding]:
@@ -100,4 +119,127 @@ def _knows_its_place(context: Context) -> bool:
     return False
 
 
-RULES = (undivided_data, trained_alone)
+def overlapping_shares(context: Context) -> Iterator[Finding]:
+    """Report shares of the data that each worker made itself, and that hold the same samples.
+
+    If a run also distributes data that do not overlap, the others may be for an evaluation.
+    """
+    made = _made_by_workers(context)
+    if not made or any(undivided_data(context)):
+        return
+    overlaps = {name: _common(loaders) for name, loaders in made.items()}
+    if not all(overlaps.values()):
+        return
+    drawn = any(data.shuffled for one in context.snapshot.tensorflow for data in one.data)
+    name, loaders = next(iter(made.items()))
+    common = overlaps[name]
+    contents = {rank: loader.epochs[-1].content for rank, loader in loaders.items()}
+    yield conclude(
+        "C.7",
+        "contents-overlap",
+        cause="tensorflow-shares-overlap",
+        ranks=[rank for rank, content in contents.items() if common & {*content}],
+        places=loops(context, loaders),
+        values={"loader": name, "samples": len(common)},
+        facts=[
+            Fact(
+                kind="samples-compared",
+                ranks=tuple(contents),
+                values={"samples": tuple(map(len, contents.values()))},
+            )
+        ],
+        confidence="possible" if drawn else "likely",
+    )
+
+
+def uneven_batches(context: Context) -> Iterator[Finding]:
+    """Report workers that read batches of different sizes, which count alike.
+
+    Keras gives each worker's mean the same weight. A loop of the program's own may weigh them.
+    """
+    fits = any(one.fits for one in context.snapshot.tensorflow)
+    for name, loaders in _made_by_workers(context).items():
+        sizes = {rank: loader.batch_size for rank, loader in loaders.items()}
+        enough = all(x.epochs[-1].batches >= _ENOUGH_BATCHES for x in loaders.values())
+        known = [size for size in sizes.values() if size]
+        if len(known) < len(sizes) or len(set(known)) < 2 or not enough:
+            continue
+        smallest = min(known)
+        yield conclude(
+            "D.2.5",
+            "batches-count-alike",
+            cause="tensorflow-batches-uneven",
+            ranks=[rank for rank, size in sizes.items() if size == smallest],
+            places=loops(context, loaders),
+            values={"loader": name, "sizes": tuple(known)},
+            facts=[Fact(kind="batch-sizes", ranks=tuple(sizes), values={"sizes": tuple(known)})],
+            confidence="likely" if fits else "possible",
+        )
+
+
+def _made_by_workers(context: Context) -> dict[str, Loaders]:
+    """The data of this run if TensorFlow divided none of them: what is undivided may evaluate."""
+    seen = context.snapshot.tensorflow
+    size = context.snapshot.world_size
+    if len(seen) < size or size < 2 or not all(_shares(context, one.updates) for one in seen):
+        return {}
+    found: dict[str, Loaders] = {}
+    for name, loaders in used_loaders(context).items():
+        if not any(x.trained for x in loaders.values()):
+            continue
+        if len(loaders) < size or any(x.sampler not in _UNDIVIDED for x in loaders.values()):
+            return {}
+        found[name] = loaders
+    return found
+
+
+def _common(loaders: Loaders) -> frozenset[int]:
+    """Samples that more than one worker read, by content; none if there are only a few."""
+    contents = [{*loader.epochs[-1].content} for loader in loaders.values()]
+    times = Counter(chain.from_iterable(contents))
+    common = frozenset(sample for sample, workers in times.items() if workers > 1)
+    return common if len(common) > max(_FEW_EQUAL, len(loaders)) else frozenset()
+
+
+def explained(context: Context, finding: Finding) -> Finding:
+    """Return a finding with its reason, if workers asked different things of ``Model.fit``.
+
+    What a program gives ``fit`` decides how often each worker comes to a collective inside it.
+    """
+    fits = {one.rank: one.fits[-1] for one in context.snapshot.tensorflow if one.fits}
+    if finding.cause not in _OUT_OF_STEP or len(fits) < context.snapshot.world_size:
+        return finding
+    lines = {(place.cell, place.line) for place in finding.places.values()}
+    places = [context.place(fit.where, "called") for fit in fits.values()]
+    if not any(place is not None and (place.cell, place.line) in lines for place in places):
+        return finding
+    for what, cause in _ASKED.items():
+        if cause == _CHIEF and finding.cause != _OTHER_CALLS:
+            continue  # what a callback of one worker calls is another collective
+        given = {rank: _asked(fit, what) for rank, fit in fits.items()}
+        if len(set(given.values())) < 2 or None in given.values():
+            continue
+        fewest = min(given.values())
+        ranks = [rank for rank, one in given.items() if one == fewest]
+        fact = Fact(
+            kind="fits-differ",
+            ranks=tuple(given),
+            values={"argument": what, "given": tuple(given.values())},
+        )
+        return replace(
+            finding,
+            cause=cause,
+            ranks=ranks,
+            waiting=[rank for rank in given if rank not in ranks],
+            facts=[fact, *finding.facts],
+            confidence="likely" if cause == _CHIEF else finding.confidence,
+            fixes=fixes(finding.symptom, cause),
+        )
+    return finding
+
+
+def _asked(fit: KerasFit, what: str) -> Any:
+    return getattr(fit, what)
+
+
+RULES = (undivided_data, trained_alone, overlapping_shares, uneven_batches)

@@ -6,7 +6,7 @@ CARD = FaultCard(
     id="tensorflow-data-undivided",
     title="tf.data is not divided among the workers",
     symptoms=("D.2.2", "C.7"),
-    views=(),
+    views=("partition",),
     options={"framework": "tensorflow"},
     sees="""
         Training runs and the loss falls. An epoch takes as many steps as on one worker, and more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -52,8 +53,16 @@ class Framework:
     def begin_run(self) -> None:
         """Begin to observe another cell or script."""
 
-    def observed(self, rank: int) -> Observation | None:
-        """What was observed since the run began; None if nothing was."""
+    def observed(self, rank: int, namespace: Mapping[str, Any]) -> Observation | None:
+        """What was observed since the run began; None if nothing was.
+
+        Parameters
+        ----------
+        rank
+            Global rank.
+        namespace
+            The user's variables.
+        """
         return None
 
     def free(self) -> None:

@@ -20,12 +20,13 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...model import Observation, Rendezvous
 from ...model.collective import Shape
 from ...model.operations import STRATEGY
+from ...model.partition import RankPartition
 from ...model.user_code import package_file
 from ...wire.records import CallRecord, Group
 from .framework import Framework
@@ -86,10 +87,15 @@ class TensorFlow(Framework):
         """Observe data and updates of another run."""
         self._record.begin_run()
 
-    def observed(self, rank: int) -> Observation | None:
+    def observed(self, rank: int, namespace: Mapping[str, Any]) -> Observation | None:
         """The data and updates since the run began."""
         seen = self._record.observed(rank)
-        return Observation(rank=rank, tensorflow=seen) if seen is not None else None
+        samples = self._record.samples
+        loaders = samples.described(namespace, None)
+        read = RankPartition(rank=rank, run=samples.run, loaders=loaders) if loaders else None
+        if seen is None and read is None:
+            return None
+        return Observation(rank=rank, tensorflow=seen, partition=read)
 
     # -- the cluster ---------------------------------------------------------------------------
 

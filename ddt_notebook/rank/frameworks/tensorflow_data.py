@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
+import inspect
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType, ModuleType
 from typing import Any
 
 from ...model import Position
-from ...model.tensorflow import DistributedData, OptimizerUpdates, RankTensorFlow
+from ...model.tensorflow import DistributedData, KerasFit, OptimizerUpdates, RankTensorFlow
 from ...model.user_code import is_user_code
 from ..after_import import AfterImport
+from .tensorflow_samples import Pipeline, SampleRecord
 
 #: Pipelines with more bytes of constants are not read.
 _MOST_BYTES = 64 << 20
@@ -29,6 +33,7 @@ _OPTIMIZERS = (
     ("tf_keras.src.optimizers.legacy.optimizer_v2", "OptimizerV2", "apply_gradients"),
     ("keras.src.optimizers.base_optimizer", "BaseOptimizer", "apply"),
 )
+_MODEL = "tf_keras.src.engine.training"
 
 
 class TensorFlowRecord:
@@ -37,52 +42,119 @@ class TensorFlowRecord:
     def __init__(self) -> None:
         self._data: list[DistributedData] = []
         self._updates: list[OptimizerUpdates] = []
+        self._fits: list[KerasFit] = []
+        self.samples = SampleRecord()
+        self._distributed: Pipeline | None = None  # what is being distributed now
+        self._validates_with: Any = None  # of the fit that runs now
 
     def begin_run(self) -> None:
         """Forget the run before."""
         self._data.clear()
         self._updates.clear()
+        self._fits.clear()
+        self.samples.begin_run()
 
     def observed(self, rank: int) -> RankTensorFlow | None:
         """What was observed since the run began; None if nothing was."""
-        if not self._data and not self._updates:
+        if not self._data and not self._updates and not self._fits:
             return None
-        return RankTensorFlow(rank=rank, data=tuple(self._data), updates=tuple(self._updates))
+        return RankTensorFlow(
+            rank=rank,
+            data=tuple(self._data),
+            updates=tuple(self._updates),
+            fits=tuple(self._fits),
+        )
 
     def install(self) -> None:
         """Observe from now on."""
-        from tensorflow.python.distribute import collective_all_reduce_strategy
+        from tensorflow.python.distribute import collective_all_reduce_strategy, input_lib
 
         extended = collective_all_reduce_strategy.CollectiveAllReduceExtended
         before, after = self._distributes, self._makes
         _wrap(extended, "_experimental_distribute_dataset", before)
         _wrap(extended, "_distribute_datasets_from_function", after)
+        divides = "_create_cloned_datasets_from_dataset"
+        _wrap(input_lib.DistributedDataset, divides, self._divides)
         for module, kind, method in _OPTIMIZERS:
             AfterImport(module, functools.partial(self._watch, kind, method)).install()
+        AfterImport(_MODEL, self._watch_fit).install()
 
     def _watch(self, kind: str, method: str, module: ModuleType) -> None:
         known = getattr(module, kind, None)
         if known is not None and hasattr(known, method):
             _wrap(known, method, self._applies)
 
+    def _watch_fit(self, module: ModuleType) -> None:
+        model = getattr(module, "Model", None)
+        if model is not None and hasattr(model, "fit"):
+            _wrap(model, "fit", self._fits_model)
+
     # -- what is wrapped -----------------------------------------------------------------------
 
     def _distributes(self, original: Any, strategy: Any, dataset: Any, options: Any) -> Any:
+        if strategy._num_workers < 2:
+            return original(strategy, dataset, options)
         policy = dataset.options().experimental_distribute.auto_shard_policy.name
-        if strategy._num_workers > 1:
-            self._note_data(policy, dataset if policy == "OFF" else None, sys._getframe(1))
-        return original(strategy, dataset, options)
+        frame = sys._getframe(1)
+        self._note_data(policy, dataset if policy == "OFF" else None, frame)
+        pipeline = self._distributed = _pipeline(policy, frame)
+        pipeline.trains = pipeline.trains and dataset is not self._validates_with
+        if policy in ("AUTO", "DATA"):  # then a worker gets a part of each batch
+            pipeline.expected = int(dataset.cardinality())
+        try:
+            made = original(strategy, dataset, options)
+        finally:
+            self._distributed = None
+        pipeline.objects = (weakref.ref(dataset), weakref.ref(made))
+        return made
+
+    def _divides(self, original: Any, distributed: Any, *args: Any, **kwargs: Any) -> Any:
+        original(distributed, *args, **kwargs)
+        if self._distributed is not None:
+            parts = distributed._cloned_datasets
+            parts[:] = [self.samples.observing(self._distributed, one) for one in parts]
 
     def _makes(self, original: Any, strategy: Any, make: Any, options: Any) -> Any:
+        if strategy._num_workers < 2:
+            return original(strategy, make, options)
         frame = sys._getframe(1)
+        pipeline = _pipeline("function", frame)
 
         def making(context: Any) -> Any:
             dataset = make(context)
-            if strategy._num_workers > 1:
-                self._note_data("function", dataset, frame)
-            return dataset
+            self._note_data("function", dataset, frame)
+            return self.samples.observing(pipeline, dataset)
 
-        return original(strategy, making, options)
+        made = original(strategy, making, options)
+        pipeline.objects = (weakref.ref(made),)
+        return made
+
+    def _fits_model(self, original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+        with contextlib.suppress(Exception):  # TensorFlow reports arguments that do not fit
+            self._note_fit(inspect.signature(original).bind(model, *args, **kwargs))
+        try:
+            return original(model, *args, **kwargs)
+        finally:
+            self._validates_with = None
+
+    def _note_fit(self, bound: inspect.BoundArguments) -> None:
+        bound.apply_defaults()
+        given = bound.arguments
+        self._validates_with = given["validation_data"]
+        if len(self._fits) == _MOST or _strategy() is None:
+            return
+        callbacks = given["callbacks"]
+        listed = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]
+        self._fits.append(
+            KerasFit(
+                where=_users_position(sys._getframe(2)),
+                epochs=int(given["epochs"]) - int(given["initial_epoch"]),
+                steps=_whole(given["steps_per_epoch"]),
+                batch_size=_whole(given["batch_size"]),
+                validates=given["validation_data"] is not None,
+                callbacks=tuple(type(one).__name__ for one in listed if one is not None),
+            )
+        )
 
     def _note_data(self, policy: str, dataset: Any, frame: FrameType) -> None:
         if len(self._data) < _MOST and not _is_called_by(frame, _ONLY_READ):
@@ -108,6 +180,15 @@ class TensorFlowRecord:
             if seen not in self._updates:
                 self._updates.append(seen)
         return original(optimizer, *args, **kwargs)
+
+
+def _pipeline(policy: str, frame: FrameType) -> Pipeline:
+    trains = not _is_called_by(frame, _ONLY_READ)
+    return Pipeline(_users_position(frame), policy, trains=trains)
+
+
+def _whole(value: Any) -> int | None:
+    return None if value is None else int(value)
 
 
 def _strategy() -> Any:

@@ -1,0 +1,229 @@
+"""Counts what a worker of TensorFlow reads from ``tf.data``, and takes fingerprints of samples.
+
+A step is added at the end of the worker's own part of a pipeline. It counts each batch inside of
+TensorFlow. Of the first batches of each pass, it also hands fingerprints of the samples to Python:
+a call into Python for each batch would take longer than the rest of a small pipeline.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...model import Position
+from ...model.partition import Epoch, LoaderPartition
+
+#: Of so many batches of a pass, and of so many samples, fingerprints are taken.
+_BATCHES, _SAMPLES = 64, 1024
+#: Passes and pipelines that are kept.
+_PASSES, _PIPELINES = 20, 16
+#: TensorFlow's number for data sets without an end; another negative one says "not known".
+_ENDLESS, _NOT_KNOWN = -1, -2
+
+
+@dataclass
+class _Pass:
+    number: int
+    in_cell: int
+    run: int
+    #: How many batches and samples the pipeline had given before.
+    before: tuple[int, int]
+    content: dict[int, None] = field(default_factory=dict)
+    #: Whether a sample came again: what follows is a repetition, or drawn with replacement.
+    repeats: bool = False
+    sizes: Counter[int] = field(default_factory=Counter)
+    #: How many it had given when the next pass began; None while this is the last one.
+    after: tuple[int, int] | None = None
+
+
+class Pipeline:
+    """What was read from one pipeline on this worker."""
+
+    def __init__(self, where: Position | None, policy: str, *, trains: bool) -> None:
+        self.where, self.policy, self.trains = where, policy, trains
+        self.run = 0
+        self.problem = ""
+        #: The data set as the program made it, and as it iterates over it.
+        self.objects: tuple[weakref.ref[Any], ...] = ()
+        #: The number of batches in a pass; negative if there is no end or it is not known.
+        self.expected = _NOT_KNOWN
+        self._passes: deque[_Pass] = deque(maxlen=_PASSES)
+        self._count: Any = None
+
+    def observing(self, dataset: Any) -> Any:
+        """The same data set, which counts what it gives."""
+        import tensorflow as tf
+
+        with tf.init_scope():
+            found = int(dataset.cardinality())
+            self.expected = found if found >= _ENDLESS else self.expected
+            with tf.device("CPU:0"):
+                self._count = tf.raw_ops.VarHandleOp(
+                    dtype=tf.int64, shape=[2], shared_name=f"ddt-{id(self)}"
+                )
+                zero = tf.constant([0, 0], tf.int64)
+                tf.raw_ops.AssignVariableOp(resource=self._count, value=zero)
+        options = tf.data.Options()
+        # read ahead at the end of the pipeline would count what no step gets
+        options.experimental_optimization.inject_prefetch = False
+        spec = dataset.element_spec
+        parts = [
+            at
+            for at, part in enumerate(tf.nest.flatten(spec))
+            if isinstance(part, tf.TensorSpec) and part.shape.rank
+        ]
+        if not parts:
+            return dataset
+
+        def look(number: Any, *element: Any) -> Any:
+            flat = tf.nest.flatten(element)
+            seen = [flat[at] for at in parts]
+            size = tf.cast(tf.shape(seen[0])[0], tf.int64)
+            given = tf.raw_ops.ReadVariableOp(resource=self._count, dtype=tf.int64)
+            more = tf.stack([tf.constant(1, tf.int64), size])
+
+            def note() -> Any:
+                marks = [tf.raw_ops.Fingerprint(data=t, method="farmhash64") for t in seen]
+                return tf.numpy_function(self._note, [number, given, *marks], tf.bool)
+
+            noted = tf.cond(number < _BATCHES, note, lambda: tf.constant(True))
+            with tf.control_dependencies([noted]):
+                tf.raw_ops.AssignAddVariableOp(resource=self._count, value=more)
+            return element[0] if len(element) == 1 else element
+
+        observed = dataset.enumerate().map(
+            lambda number, element: (
+                look(number, *element) if isinstance(element, tuple) else look(number, element)
+            )
+        )
+        return observed.with_options(options)
+
+    def _note(self, number: Any, given: Any, *marks: Any) -> bool:
+        try:
+            before = (int(given[0]), int(given[1]))
+            if number == 0:
+                self._begin(before)
+            last = self._passes[-1]
+            rows = min(len(one) for one in marks)
+            last.sizes[len(marks[0])] += 1
+            if len(last.content) < _SAMPLES and not last.repeats:
+                for row in np.concatenate([one[:rows] for one in marks], axis=1):
+                    found = _number(row)
+                    last.repeats = last.repeats or found in last.content
+                    if last.repeats:
+                        break
+                    last.content[found] = None
+        except Exception as error:  # noqa: BLE001  (the pipeline must go on)
+            self.problem = f"{type(error).__name__}: {error}"
+        return True
+
+    def _begin(self, before: tuple[int, int]) -> None:
+        latest = self._passes[-1] if self._passes else None
+        in_cell = 1
+        if latest is not None:
+            latest.after = before
+            in_cell = latest.in_cell + 1 if latest.run == self.run else 1
+        number = latest.number + 1 if latest is not None else 1
+        self._passes.append(_Pass(number, in_cell, self.run, before))
+
+    def is_of(self, value: object) -> bool:
+        """Whether this is the pipeline of a variable."""
+        return value is not None and any(one() is value for one in self.objects)
+
+    @property
+    def last_run(self) -> int | None:
+        """The run of the last pass; None if there was none."""
+        return self._passes[-1].run if self._passes else None
+
+    def described(self, name: str) -> LoaderPartition:
+        """What was read so far."""
+        import tensorflow as tf
+
+        given = tf.raw_ops.ReadVariableOp(resource=self._count, dtype=tf.int64).numpy()
+        total = (int(given[0]), int(given[1]))
+        sizes = sum((one.sizes for one in self._passes), Counter[int]())
+        return LoaderPartition(
+            name=name,
+            dataset="endless tf.data" if self.expected == _ENDLESS else "tf.data",
+            sampler=f"AutoShardPolicy.{self.policy}" if self.policy != "function" else "",
+            indexed=False,
+            batch_size=sizes.most_common(1)[0][0] if sizes else None,
+            expected_batches=self.expected if self.expected >= 0 else None,
+            epochs=tuple(self._epoch(one, total) for one in self._passes),
+            problem=self.problem,
+        )
+
+    def _epoch(self, one: _Pass, total: tuple[int, int]) -> Epoch:
+        batches, samples = (
+            end - begin for begin, end in zip(one.before, one.after or total, strict=True)
+        )
+        whole = batches == self.expected
+        return Epoch(
+            number=one.number,
+            in_cell=one.in_cell,
+            run=one.run,
+            batches=batches,
+            samples=samples,
+            complete=whole or self.expected < 0,
+            # TensorFlow reads up to two batches ahead, so counts before the end differ by timing
+            broken_off=not whole,
+            content=tuple(one.content)[:_SAMPLES],
+            trained=batches if self.trains else 0,
+            where=self.where,
+        )
+
+
+def _number(row: Any) -> int:
+    """A fingerprint of a sample from those of its parts; it fits into a signed number."""
+    found = 0
+    for part in row.reshape(-1, 8):
+        found = (found * 1_000_003 ^ int.from_bytes(part.tobytes(), "little")) & (1 << 63) - 1
+    return found
+
+
+class SampleRecord:
+    """The pipelines of this worker, oldest first."""
+
+    def __init__(self) -> None:
+        self.pipelines: list[Pipeline] = []
+        self.run = 0
+
+    def begin_run(self) -> None:
+        """Begin a cell, and forget pipelines that no longer exist."""
+        self.run += 1
+        kept = (one for one in self.pipelines if any(ref() is not None for ref in one.objects))
+        self.pipelines = list(kept)
+        for one in self.pipelines:
+            one.run = self.run
+
+    def observing(self, pipeline: Pipeline, dataset: Any) -> Any:
+        """The data set with a step that counts; as it was if that is not possible."""
+        pipeline.run = self.run
+        try:
+            observed = pipeline.observing(dataset)
+        except Exception:  # noqa: BLE001  (a pipeline of the user's own kind)
+            return dataset
+        if observed is not dataset:
+            self.pipelines = [*self.pipelines, pipeline][-_PIPELINES:]
+        return observed
+
+    def described(
+        self, namespace: Mapping[str, Any], names: list[str] | None
+    ) -> tuple[LoaderPartition, ...]:
+        """What was read from the pipelines that variables hold or this run used."""
+        found: list[LoaderPartition] = []
+        for one in self.pipelines:
+            name = next((name for name, value in namespace.items() if one.is_of(value)), "")
+            if names and name not in names:
+                continue
+            if not name and one.last_run != self.run:
+                continue
+            label = name or f"data of {one.where.place if one.where is not None else 'a strategy'}"
+            alike = sum(x.name == label or x.name.startswith(f"{label} (") for x in found)
+            found.append(one.described(f"{label} ({alike + 1})" if alike else label))
+        return tuple(found)
