@@ -245,8 +245,10 @@ def _who_came_when(meeting: Meeting) -> str:
 def _what(meeting: Meeting, *, shapes: bool = True) -> str:
     call = meeting.first
     tensors = f" ({call.tensor_label})" if shapes and call.tensor_label else ""
-    label = f" · {meeting.label.replace('DistributedDataParallel', 'DDP')}" if meeting.label else ""
-    return safe.one_line(f"{call.op}{tensors}{label}", 80)
+    label = meeting.label.replace("DistributedDataParallel", "DDP")
+    if not shapes and call.op == "all_reduce" and label.startswith("DDP bucket"):
+        return label  # DDP's own operation, which a narrow column would shorten
+    return safe.one_line(f"{call.op}{tensors}{f' · {label}' if label else ''}", 80)
 
 
 def _line(meeting: Meeting) -> str:

@@ -34,6 +34,8 @@ _CELL = "text-align:left;vertical-align:top;padding:2px 14px 2px 0;white-space:n
 _SHORT = 20
 #: An amount, such as ``2.17 ms`` or ``▄ 1.2 MB``: it stays on one line on a narrow page, too.
 _AMOUNT = re.compile(r"(?:[▁-█≤] )?[\d.,]+ ?\S{0,4}")
+#: Where code in a cell may be wrapped: before the name of an argument or an attribute.
+_NAMES = re.compile(r"([(.\[])(?=[^\W\d])")
 #: So does a title of a column of at most this many characters.
 _BRIEF = 8
 #: The least width of a longer cell, in its characters: on a narrow page, which then scrolls, it has
@@ -179,7 +181,13 @@ def _is_brief(title: str) -> bool:
 
 def _cell(cell: str) -> Markup:
     amount = not isinstance(cell, Markup) and _AMOUNT.fullmatch(cell)
-    return tag("td", cell, style=_style(cell), role="amount" if amount else "")
+    shown = cell if isinstance(cell, Markup) or len(cell) <= _SHORT else _breakable(cell)
+    return tag("td", shown, style=_style(cell), role="amount" if amount else "")
+
+
+def _breakable(text: str) -> Markup:
+    """Text whose code may be wrapped before a name, and so not within it."""
+    return Markup(_NAMES.sub(r"\1<wbr>", escape(text)))
 
 
 def _style(cell: str) -> str:

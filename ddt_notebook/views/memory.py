@@ -75,7 +75,7 @@ class MemoryView(RunView, Figured):
             if drawn := self._areas():
                 lines += memory_areas.as_text(drawn)
                 for line in (drawn.legend, drawn.peak):
-                    lines += terminal.wrap("", line) if line else []
+                    lines += terminal.wrap("", line)
             ranks = self._rank_rows(24)
             lines += terminal.columns(ranks[:ROWS], _HEAD, (1, 2, 3))
             if len(ranks) > ROWS:
@@ -89,7 +89,8 @@ class MemoryView(RunView, Figured):
             parts.append(html.table(rows, head))
             if drawn := self._areas():
                 parts.append(memory_areas.as_html(drawn))
-                parts += [html.line(line) for line in (drawn.legend, drawn.peak) if line]
+                legend = memory_areas.legend_as_html(drawn)
+                parts += [html.line(legend), html.line(drawn.peak)]
             parts.append(html.details("each rank", html.table(self._rank_rows(40), _HEAD)))
         return [*parts, *map(html.line, self._notes())]
 
@@ -212,11 +213,16 @@ class MemoryView(RunView, Figured):
             return "no rank was inspected"
         largest = max(self.snapshot.memory, key=_highest)
         what = "on the GPU" if _on_gpu(largest) and largest.gpu_peak else "resident"
-        room = [f"{words.size(limit)} is {_LIMITS[name]}" for name, limit in self._limits().items()]
+        room = [self._room(name, limit) for name, limit in self._limits().items()]
         needed = (
             f"{words.ranks([largest.rank])} needed most: {words.size(_highest(largest))} {what}"
         )
         return f"{needed}; {', '.join(room) or 'no limit is known'}"
+
+    def _room(self, name: str, limit: int) -> str:
+        counted = max(map(_data_peak, self.snapshot.memory)) if name == "rank" else 0
+        used = f", of which up to {words.size(counted)} were used" if counted else ""
+        return f"{words.size(limit)} is {_LIMITS[name]}{used}"
 
     def _limits(self) -> dict[str, int]:
         """The lowest of each kind; the machine only where nothing else limits."""
@@ -255,7 +261,7 @@ class MemoryView(RunView, Figured):
         if _on_gpu(memory) and not memory.gpu_kb:
             return None  # the samples are of the process, the parts are on the GPU
         cap = memory.limits.get("GPU" if _on_gpu(memory) else "rank")
-        return memory_areas.areas(memory, _course(memory), cap)
+        return memory_areas.areas(memory, _course(memory), cap, _sampled(memory))
 
     def _rank_rows(self, width: int) -> list[tuple[str, ...]]:
         return [
@@ -398,6 +404,18 @@ def _course(memory: RankMemory) -> tuple[int, ...]:
     if _on_gpu(memory) and memory.gpu_kb:
         return memory.gpu_kb
     return memory.data_kb if "rank" in memory.limits and memory.data_kb else memory.rss_kb
+
+
+def _sampled(memory: RankMemory) -> str:
+    """The name of that quantity."""
+    course = _course(memory)
+    if course is memory.gpu_kb:
+        return "memory on the GPU"
+    return (
+        "private memory, to which the cap applies,"
+        if course is memory.data_kb
+        else ("resident memory")
+    )
 
 
 def _drawn(memory: RankMemory, width: int) -> str:

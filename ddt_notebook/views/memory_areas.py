@@ -19,7 +19,9 @@ ROWS = 12
 COLUMNS = sparklines.SLOTS
 #: The cap is drawn if it is at most this many times as high as the peak.
 _NEAR = 1.5
-_REST, _CAP = "the rest", "-"
+_REST, _CAP, _PEAK = "the rest", "-", "↑"
+#: A rise by less than this was not noted with its line.
+_RISE = 1.01
 #: Sign, colour and ink of each kind; the signs are the first letters where these differ.
 _LOOKS = {
     "parameters": ("p", "#0072B2", "#FFFFFF"),
@@ -41,18 +43,28 @@ class Areas:
     ----------
     rows
         The size at the top of each row that has one, and the row's signs, from top to bottom.
-    legend
-        The signs and their kinds, and what the height means.
+    kinds
+        The signs and their kinds.
+    height
+        What the height means.
     peak
         When the memory was highest and at which line; empty if that is not known.
     """
 
     rows: tuple[tuple[str, str], ...]
-    legend: str
+    kinds: tuple[tuple[str, str], ...]
+    height: str
     peak: str
 
+    @property
+    def legend(self) -> str:
+        """The signs and their kinds, and what the height means."""
+        return " · ".join([*(f"{sign} {kind}" for sign, kind in self.kinds), self.height])
 
-def areas(memory: RankMemory, course: Sequence[int], cap: int | None) -> Areas | None:
+
+def areas(
+    memory: RankMemory, course: Sequence[int], cap: int | None, what: str = "resident memory"
+) -> Areas | None:
     """The picture of a rank; None if it was sampled too seldom or its memory did not change.
 
     Parameters
@@ -63,6 +75,8 @@ def areas(memory: RankMemory, course: Sequence[int], cap: int | None) -> Areas |
         The samples to draw, in kibibytes.
     cap
         The limit on what is drawn, in bytes.
+    what
+        The quantity that was sampled.
     """
     if len(course) < 2 or memory.at_ms[-1] <= memory.at_ms[0]:
         return None
@@ -84,10 +98,15 @@ def areas(memory: RankMemory, course: Sequence[int], cap: int | None) -> Areas |
     if drawn_cap:
         signs.insert(0, _CAP * COLUMNS)
     labels = [words.size(top), *[""] * (len(signs) - 2), words.size(round(base))]
-    rows = [*zip(labels, signs, strict=True), *_below(memory)]
+    at_ms = _highest_ms(memory, course)
+    rows = [*zip(labels, signs, strict=True), *_below(memory, at_ms)]
     used = dict.fromkeys(sign for row in signs for sign in row)
-    peak = _peak(memory, max(course) * 1024)
-    return Areas(tuple(rows), _legend(used, base, unit, capped=drawn_cap), peak)
+    kinds = [(sign, kind) for kind, (sign, _, _) in _LOOKS.items() if sign in used]
+    # a kind that takes less than half a row may not be in the picture
+    kinds += [(_CAP, "the cap")] if drawn_cap else []
+    above = f"above {words.size(round(base))}, which the process needs without them"
+    height = f"the height is {what} {above}; a row is {words.size(round(unit))}"
+    return Areas(tuple(rows), tuple(kinds), height, _peak(memory, course, at_ms))
 
 
 def as_html(found: Areas) -> Markup:
@@ -107,6 +126,17 @@ def as_html(found: Areas) -> Markup:
         "background:transparent;border:0"
     )
     return html.tag("pre", Markup("\n".join(rows)), style=style, role="code ddt-areas")
+
+
+def legend_as_html(found: Areas) -> Markup:
+    """The legend, with each sign as it is coloured in the picture."""
+    colours = {sign: colour for sign, colour, _ in _LOOKS.values()}
+    inks = {sign: ink for sign, _, ink in _LOOKS.values()}
+    shown = [
+        Markup(f"{sparklines.painted(sign, colours, inks)} {html.escape(kind)}")
+        for sign, kind in found.kinds
+    ]
+    return Markup(" · ".join([*shown, html.escape(found.height)]))
 
 
 def as_text(found: Areas) -> list[str]:
@@ -148,27 +178,27 @@ def _column(parts: dict[str, int], height: int, unit: float) -> str:
     return column.ljust(ROWS)
 
 
-def _below(memory: RankMemory) -> list[tuple[str, str]]:
+def _highest_ms(memory: RankMemory, course: Sequence[int]) -> int:
+    """When the memory was at the highest: at its last rise, unless it was higher later."""
+    noted = memory.highest_at_ms
+    if noted is not None:
+        near = course[max(bisect_right(memory.at_ms, noted), 1) - 1]
+        if near * _RISE >= max(course):
+            return noted
+    return memory.at_ms[course.index(max(course))]
+
+
+def _below(memory: RankMemory, highest_ms: int) -> list[tuple[str, str]]:
     """The mark of the peak and the ruler of time."""
     length_ms = memory.at_ms[-1]
-    rows = []
-    if memory.highest_at_ms is not None:
-        at = min(COLUMNS - 1, int(COLUMNS * memory.highest_at_ms / length_ms))
-        rows.append(("", f"{'▲':>{at + 1}}"))
-    return [*rows, ("", sparklines.ruler(length_ms / 1e3))]
+    at = min(COLUMNS - 1, int(COLUMNS * highest_ms / length_ms))
+    return [("", f"{_PEAK:>{at + 1}}"), ("", sparklines.ruler(length_ms / 1e3))]
 
 
-def _peak(memory: RankMemory, size: int) -> str:
-    if memory.highest_at_ms is None or memory.highest_where is None:
-        return ""
-    when = words.duration(memory.highest_at_ms / 1e3)
-    highest = f"{words.ranks([memory.rank])} was at the highest, {words.size(size)}, after {when}"
-    return f"▲ {highest}, at {memory.highest_where.label}"
-
-
-def _legend(used: dict[str, None], base: float, unit: float, *, capped: bool) -> str:
-    kinds = [f"{sign} {kind}" for kind, (sign, _, _) in _LOOKS.items() if sign in used]
-    cap = ["- the cap"] if capped else []
-    above = f"above {words.size(round(base))}, which the process needs without them"
-    # a kind that takes less than half a row may not be in the picture
-    return " · ".join([*kinds, *cap, f"a row is {words.size(round(unit))}", above])
+def _peak(memory: RankMemory, course: Sequence[int], highest_ms: int) -> str:
+    size = words.size(max(course) * 1024)
+    when = words.duration(highest_ms / 1e3)
+    said = f"{_PEAK} {words.ranks([memory.rank])} was at the highest, {size}, after {when}"
+    if memory.highest_at_ms == highest_ms and memory.highest_where is not None:
+        return f"{said}, at {memory.highest_where.label}"
+    return said

@@ -313,7 +313,7 @@ def _order(by_rank: dict[int, LoaderPartition]) -> tuple[str, list[tuple[str, st
         samples = words.count(max(map(len, strips.values())), "sample")
         subject = (
             f"order: the first {samples} of each epoch on rank {rank}; "
-            "the higher the bar, the higher the index"
+            "the higher the bar, the higher the index. Epochs with the same order share a row"
         )
         return subject, rows
     return None

@@ -43,7 +43,10 @@ def test_a_kind_is_as_high_as_its_bytes_and_the_rest_fills_up() -> None:
     # 240 MB above it in 12 rows: 4 of parameters, 2 of activations, 6 of anything else
     assert column(found, COLUMNS - 1) == "ppppaa......"
     assert (found.rows[0][0], found.rows[ROWS - 1][0]) == ("340 MB", "100.0 MB")
-    assert "p parameters · a activations · . the rest · a row is 20.0 MB" in found.legend
+    assert found.legend == (
+        "p parameters · a activations · . the rest · the height is resident memory above 100.0 MB, "
+        "which the process needs without them; a row is 20.0 MB"
+    )
 
 
 def test_nothing_is_drawn_as_a_kind_before_it_was_counted() -> None:
@@ -55,13 +58,26 @@ def test_nothing_is_drawn_as_a_kind_before_it_was_counted() -> None:
 
 def test_the_peak_is_marked_with_its_line() -> None:
     found = drawn()
-    mark = next(row for _, row in found.rows if "▲" in row)
-    assert mark.index("▲") == COLUMNS // 2
+    mark = next(row for _, row in found.rows if "↑" in row)
+    assert mark.index("↑") == COLUMNS // 2
     assert (
         found.peak
-        == "▲ rank 3 was at the highest, 340 MB, after 1.0 s, at cell[2] line 4: model(x)"
+        == "↑ rank 3 was at the highest, 340 MB, after 1.0 s, at cell[2] line 4: model(x)"
     )
-    assert drawn(replace(GROWN, highest_where=None)).peak == ""
+    assert drawn(replace(GROWN, highest_where=None)).peak.endswith("340 MB, after 1.0 s")
+
+
+def test_a_later_peak_is_marked_where_it_was_and_without_the_line_of_an_earlier_one() -> None:
+    """As when the main thread stood in no line of the user at the peak."""
+    found = drawn(replace(GROWN, rss_kb=(*GROWN.rss_kb[:-1], 400 * MB // 1024)))
+    mark = next(row for _, row in found.rows if "↑" in row)
+    assert mark.index("↑") == COLUMNS - 1
+    assert found.peak == "↑ rank 3 was at the highest, 400 MB, after 2.0 s"
+
+
+def test_the_legend_has_the_colours_of_the_picture() -> None:
+    legend = memory_areas.legend_as_html(drawn())
+    assert 'style="background-color:#0072B2;color:#FFFFFF">p</span></samp> parameters' in legend
 
 
 def test_the_cap_is_drawn_where_it_is_near() -> None:
