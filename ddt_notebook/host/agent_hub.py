@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -47,7 +48,7 @@ from ..wire.agent_messages import (
     StartHostRank,
 )
 from ..wire.branch_ring import BranchLog, BranchRingReader
-from ..wire.channel import channel_pair
+from ..wire.channel import Channel, channel_pair
 from ..wire.file_copy import write_changes
 from ..wire.messages import (
     ChildEnded,
@@ -65,6 +66,8 @@ from .join_key import JoinKey
 from .place import HostProcess, Place, StartedRank, StartedStore
 
 _START_LIMIT_S, _ANSWER_LIMIT_S = 15.0, 0.5
+#: Plain numbers: an operation on ZeroMQ's flags takes some microseconds.
+_IN, _OUT, _ERROR = int(zmq.POLLIN), int(zmq.POLLOUT), int(zmq.POLLERR)
 #: How often the clock of a host is asked for; the quickest answer counts.
 _CLOCK_ASKED = 5
 _LONGEST_NAME = 64
@@ -120,6 +123,8 @@ class _Stream:
     taken: int = 0  #: bytes for the notebook that no credit has reported
     for_notebook: deque[bytes] = field(default_factory=deque)
     ended: bool = False
+    relayed: int = 0  #: bytes that were read from the socket
+    waited_for: int = 0  #: the events of the socket that are waited for
 
 
 class AgentHub:
@@ -149,6 +154,8 @@ class AgentHub:
         self.refused = ""  #: why the agent that came last could not join
         self._by_identity: dict[bytes, HostAgent] = {}
         self._streams: dict[tuple[int, Connection], _Stream] = {}
+        self._poller = zmq.Poller()
+        self._by_descriptor: dict[int, tuple[int, Connection]] = {}
         self._copies: dict[tuple[int, str], int | None] = {}
         self._files: dict[int, Path] = {}
         self._ended: dict[tuple[str, int], int] = {}
@@ -158,6 +165,7 @@ class AgentHub:
         self._lock = threading.Lock()
         self._answered = threading.Condition(self._lock)
         self._to_do: deque[Callable[[], None]] = deque()
+        self._woken = False
         self._wake_read, self._wake_write = socket.socketpair()
         self._news_read, self._news_write = socket.socketpair()
         for end in (self._wake_read, self._wake_write, self._news_read, self._news_write):
@@ -262,9 +270,40 @@ class AgentHub:
             self._files[key] = files
             for connection, their in theirs.items():
                 self._streams[key, connection] = _Stream(their, agent)
+                self._watch((key, connection))
 
         self._post(begin)
         return key
+
+    def pass_on(self, key: int, connection: Connection, data: bytes, sent: int) -> bool:
+        """Pass on to a rank what would be written to its socket, without this detour.
+
+        Parameters
+        ----------
+        key, connection
+            The key of the rank, and its connection.
+        data
+            What to pass on.
+        sent
+            How many bytes were written to the socket so far.
+
+        Returns
+        -------
+        bool
+            False if it must be written to the socket: something else has to travel before it, or
+            the rank is behind, or its connection is closed.
+        """
+        at = key, connection
+        stream = self._streams.get(at)
+        if stream is None or stream.relayed != sent or stream.unacknowledged >= STREAM_WINDOW:
+            return False
+
+        def pass_on() -> None:
+            if self._streams.get(at) is stream:
+                self._send_bytes(at, stream, data)
+
+        self._post(pass_on)
+        return True
 
     def forget(self, key: int) -> None:
         """Close the connections and files of a rank that was replaced or has not started."""
@@ -286,55 +325,52 @@ class AgentHub:
 
     def _post(self, do: Callable[[], None]) -> None:
         self._to_do.append(do)
-        with suppress(OSError):
-            self._wake_write.send(b"x")
+        if not self._woken:  # so that what is sent to many ranks wakes the thread once
+            self._woken = True
+            with suppress(OSError):
+                self._wake_write.send(b"x")
 
     def _serve(self) -> None:
-        poller = zmq.Poller()
-        listener = self._listener
+        poller, listener = self._poller, self._listener
         for waited in (self._router, listener.admission, listener.events):
-            poller.register(waited, zmq.POLLIN)
-        poller.register(self._wake_read.fileno(), zmq.POLLIN)
-        registered: dict[int, int] = {}
+            poller.register(waited, _IN)
+        poller.register(self._wake_read.fileno(), _IN)
         try:
             while not (self._closing and not self._to_do):
-                wanted, by_descriptor = self._wanted()
-                for descriptor in registered.keys() - wanted.keys():
-                    poller.unregister(descriptor)
-                for descriptor, events in wanted.items():
-                    if registered.get(descriptor) != events:
-                        poller.register(descriptor, events)
-                registered = wanted
                 came = dict(poller.poll(listener.look_again_ms))
                 self._take_all(came)
                 for descriptor, events in came.items():
-                    at = by_descriptor.get(descriptor)
-                    if at in self._streams and events & zmq.POLLOUT:
+                    at = self._by_descriptor.get(descriptor)
+                    if at in self._streams and events & _OUT:
                         self._write(*at)
-                    if at in self._streams and events & (zmq.POLLIN | zmq.POLLERR):
+                    if at in self._streams and events & (_IN | _ERROR):
                         self._relay(*at)
         finally:
             for agent in list(self.agents):
                 self._lose(agent, "has left the session")
             self._listener.close()
 
-    def _wanted(self) -> tuple[dict[int, int], dict[int, tuple[int, Connection]]]:
-        """What to wait for on the connections of ranks, and which connection each is."""
-        wanted: dict[int, int] = {}
-        by_descriptor = {}
-        for at, stream in self._streams.items():
-            room = stream.unacknowledged < STREAM_WINDOW and not stream.ended
-            events = int(zmq.POLLIN) if room else 0
-            events |= int(zmq.POLLOUT) if stream.for_notebook else 0
-            if events:
-                wanted[stream.socket.fileno()] = events
-                by_descriptor[stream.socket.fileno()] = at
-        return wanted, by_descriptor
+    def _watch(self, at: tuple[int, Connection]) -> None:
+        """Wait for what this connection of a rank needs from now on."""
+        stream = self._streams[at]
+        room = stream.unacknowledged < STREAM_WINDOW and not stream.ended
+        events = (_IN if room else 0) | (_OUT if stream.for_notebook else 0)
+        if events != stream.waited_for:
+            stream.waited_for = events
+            self._poller.register(stream.socket.fileno(), events)  # without events: no longer
+            self._by_descriptor[stream.socket.fileno()] = at
+
+    def _close_stream(self, at: tuple[int, Connection]) -> None:
+        stream = self._streams.pop(at)
+        self._poller.register(stream.socket.fileno(), 0)
+        self._by_descriptor.pop(stream.socket.fileno(), None)
+        stream.socket.close()
 
     def _take_all(self, came: Mapping[Any, int]) -> None:
         if self._wake_read.fileno() in came:
             with suppress(OSError):
                 self._wake_read.recv(1 << 12)
+            self._woken = False  # before the rest: what comes later wakes it again
         while self._to_do:
             self._to_do.popleft()()
         if self._listener.admission in came:
@@ -433,6 +469,7 @@ class AgentHub:
             return
         if isinstance(message, Credit):
             stream.unacknowledged -= message.size
+            self._watch((message.key, message.connection))
             return
         if isinstance(message, RankClosed):
             stream.ended = True
@@ -481,11 +518,17 @@ class AgentHub:
         except OSError:
             data = b""
         if data:
-            stream.unacknowledged += len(data)
-            self._send(stream.agent, RankBytes(key=key, connection=connection), payload=data)
+            stream.relayed += len(data)
+            self._send_bytes((key, connection), stream, data)
         else:
             self._send(stream.agent, RankClosed(key=key, connection=connection))
-            self._streams.pop((key, connection)).socket.close()
+            self._close_stream((key, connection))
+
+    def _send_bytes(self, at: tuple[int, Connection], stream: _Stream, data: bytes) -> None:
+        key, connection = at
+        stream.unacknowledged += len(data)
+        self._send(stream.agent, RankBytes(key=key, connection=connection), payload=data)
+        self._watch(at)
 
     def _write(self, key: int, connection: Connection) -> None:
         stream = self._streams[key, connection]
@@ -495,7 +538,9 @@ class AgentHub:
             self._send(stream.agent, credit)
             stream.taken = 0
         if stream.ended and not stream.for_notebook:
-            self._streams.pop((key, connection)).socket.close()
+            self._close_stream((key, connection))
+        else:
+            self._watch((key, connection))
 
     def _write_file(self, changed: FileBytes, data: bytes) -> None:
         at = changed.key, changed.file
@@ -512,11 +557,10 @@ class AgentHub:
 
     def _forget(self, key: int) -> None:
         for at in [at for at in self._streams if at[0] == key]:
-            stream = self._streams.pop(at)
-            for data in stream.for_notebook:  # as much as there is room for
+            for data in self._streams[at].for_notebook:  # as much as there is room for
                 with suppress(OSError):
-                    stream.socket.send(data)
-            stream.socket.close()
+                    self._streams[at].socket.send(data)
+            self._close_stream(at)
         for agent in self.agents:
             if key in agent.keys:
                 agent.keys.discard(key)
@@ -700,11 +744,14 @@ class SeveralHosts:
             files.with_name(f"{files.name}.{kind}").unlink(missing_ok=True)
         commands, rank_commands = channel_pair()
         questions, rank_questions = channel_pair()
+        ours: dict[Connection, Channel] = {"commands": commands, "questions": questions}
         theirs: dict[Connection, socket.socket] = {
             "commands": rank_commands,
             "questions": rank_questions,
         }
         key = self._running[spec.rank] = self.hub.open_streams(agent, files, theirs)
+        for name, channel in ours.items():
+            channel.divert(partial(self.hub.pass_on, key, name))
         started = self.hub.start(agent, StartHostRank(key=key, rank=spec.rank, fork=fork))
         commands.send(
             replace(

@@ -25,6 +25,8 @@ from .join_key import JoinKey
 #: The threads of ZeroMQ send and answer heartbeats, also while Python computes.
 HEARTBEAT_EVERY_MS, LOST_AFTER_MS = 500, 2000
 _HANDSHAKE_MS = 10_000
+#: Plain numbers: an operation on ZeroMQ's flags takes some microseconds.
+_IN, _OUT, _IN_OR_ERROR = int(zmq.POLLIN), int(zmq.POLLOUT), int(zmq.POLLIN | zmq.POLLERR)
 _ADMISSION = "inproc://zeromq.zap.01"
 #: Who has not shown to have the key may send so many bytes; a handshake takes less than 1,000.
 _MOST_BEFORE_KEY = 1 << 14
@@ -110,9 +112,9 @@ class AgentLink:
         tuple or None
             The descriptors that can be read and written; None if the connection has ended.
         """
-        wanted: dict[int, int] = dict.fromkeys(readers, int(zmq.POLLIN))
+        wanted: dict[int, int] = dict.fromkeys(readers, _IN)
         for descriptor in writers:
-            wanted[descriptor] = wanted.get(descriptor, 0) | zmq.POLLOUT
+            wanted[descriptor] = wanted.get(descriptor, 0) | _OUT
         for descriptor in self._registered.keys() - wanted.keys():
             self._poller.unregister(descriptor)
         for descriptor, events in wanted.items():
@@ -127,18 +129,14 @@ class AgentLink:
                     return None
         own = {d: e for d, e in came.items() if isinstance(d, int)}
         return (
-            [d for d, e in own.items() if e & (zmq.POLLIN | zmq.POLLERR)],
-            [d for d, e in own.items() if e & zmq.POLLOUT],
+            [d for d, e in own.items() if e & _IN_OR_ERROR],
+            [d for d, e in own.items() if e & _OUT],
         )
 
     def received(self) -> Iterator[Envelope]:
         """The messages that have come."""
-        while True:
-            try:
-                frames = self._socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            yield from_frames(frames)
+        while _has_message(self._socket):
+            yield from_frames(self._socket.recv_multipart(zmq.NOBLOCK))
 
     def send(self, message: Message, number: int = 0, payload: bytes | None = None) -> None:
         """Send a message to the notebook."""
@@ -148,6 +146,10 @@ class AgentLink:
         """Close the connection."""
         self._socket.disable_monitor()
         self._context.destroy(linger=200)
+
+
+def _has_message(connection: zmq.Socket) -> bool:
+    return bool(int(connection.get(zmq.EVENTS)) & _IN)
 
 
 def set_limits(connection: zmq.Socket) -> None:
@@ -235,11 +237,8 @@ class Listener:
         until the handshake takes too long. So who sends much before it has shown to have the key
         is disconnected.
         """
-        while True:
-            try:
-                frames = self.router.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
-                break
+        while _has_message(self.router):
+            frames = self.router.recv_multipart(zmq.NOBLOCK, copy=False)
             if self._without_key:
                 self._without_key.discard(descriptor_of(frames))
             yield frames

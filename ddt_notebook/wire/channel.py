@@ -11,6 +11,7 @@ import select
 import socket
 import struct
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.connection import Connection
 
@@ -23,6 +24,8 @@ _HEADER, _BEGINNING = 4, f"[{VERSION},".encode()
 _SILENCE_S = 60
 #: The longest message without its payload, in bytes.
 _LONGEST = 1 << 28
+#: The longest message that may be diverted, in bytes; longer ones must wait for room.
+_SHORT = 1 << 14
 
 
 class Closed(Exception):
@@ -45,10 +48,23 @@ class Channel:
         self._connection = Connection(handle)
         self._wary = wary
         self._sending = threading.Lock()
+        self._divert: Callable[[bytes, int], bool] | None = None
+        self._sent = 0
 
     def fileno(self) -> int:
         """The descriptor, for selectors."""
         return self._connection.fileno()
+
+    def divert(self, way: Callable[[bytes, int], bool]) -> None:
+        """Send short messages another way from now on.
+
+        Parameters
+        ----------
+        way
+            Called with what would be written to the socket and how many bytes were written to it so
+            far; returns whether it has sent this. Otherwise it is written to the socket.
+        """
+        self._divert = way
 
     def send(self, message: Message, *, number: int = 0, payload: bytes | None = None) -> None:
         """Send a message.
@@ -70,9 +86,14 @@ class Channel:
         data = encode(Envelope(message, number, payload))
         try:
             with self._sending:
-                self._connection.send_bytes(data)
-                if payload is not None:
-                    self._connection.send_bytes(payload)
+                short = payload is None and len(data) <= _SHORT
+                if short and self._divert is not None:
+                    framed = struct.pack("!i", len(data)) + data  # as `Connection` does
+                    if self._divert(framed, self._sent):
+                        return
+                for part in (data,) if payload is None else (data, payload):
+                    self._connection.send_bytes(part)
+                    self._sent += _HEADER + len(part)
         except OSError as error:
             raise Closed from error
 

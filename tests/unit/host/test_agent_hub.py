@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -22,7 +25,8 @@ from ddt_notebook.wire.agent_messages import (
     EndAgent,
     FileBytes,
 )
-from ddt_notebook.wire.messages import Failed, Message
+from ddt_notebook.wire.channel import Channel, channel_pair
+from ddt_notebook.wire.messages import Done, Failed, Message
 
 from .builders import is_ended_though_it_sends_on
 
@@ -102,6 +106,38 @@ def test_a_stranger_who_sends_much_is_disconnected(
     # much of who has the key
     link.send(FileBytes(key=7, file="out", size=0, pieces=((0, 1 << 20),)), payload=bytes(1 << 20))
     assert _next(link) == Credit(key=0, connection="commands", size=1 << 20)
+
+
+def test_short_messages_keep_their_place_among_long_ones(
+    hub: AgentHub, link: AgentLink, tmp_path: Path
+) -> None:
+    link.send(HELLO)
+    assert isinstance(_next(link), AgentWelcome)
+    ours, theirs = channel_pair()
+    key = hub.open_streams(hub.agents[0], tmp_path / "rank0", {"commands": theirs})
+    ways: list[bool] = []
+
+    def way(data: bytes, sent: int) -> bool:
+        ways.append(hub.pass_on(key, "commands", data, sent))
+        return ways[-1]
+
+    ours.divert(way)
+    arrived, rank = socket.socketpair()
+    received = Channel(rank)
+    with closing(ours), closing(received), arrived:
+        for number in range(30):
+            ours.send(Done(), number=number, payload=bytes(30_000) if number % 7 == 6 else None)
+        count, deadline = 0, time.monotonic() + _LIMIT_S
+        while count < 30 and time.monotonic() < deadline:
+            message = link.wait([], [], 0.1) and [*link.received()]
+            for one in message or ():
+                assert one.payload is not None
+                arrived.sendall(one.payload)
+            while received.poll():
+                assert received.receive().number == count
+                count += 1
+    assert count == 30
+    assert any(ways)
 
 
 class _Engine:
