@@ -41,6 +41,17 @@ def crash_frames(text: str) -> list[Position]:
     ]
 
 
+def _with_stack(report: RankReport) -> RankReport:
+    """Return a report with the stack of a rank that died, or that a peer's fault ended."""
+    if report.stack:
+        return report
+    if report.state == "died":
+        return replace(report, stack=tuple(reversed(crash_frames(report.crash_text))))
+    if report.error is not None and is_peer_error(report.error):
+        return replace(report, stack=report.error.frames)
+    return report
+
+
 def _destroys_on_the_way_out(call: Call, error: RankError) -> bool:
     """Whether a rank destroyed its groups in a ``finally`` that its exception passed through."""
     return call.op == "destroy_process_group" and call.where != error.where
@@ -120,7 +131,7 @@ class Context:
         self, call: Call, caller: RankReport, absent: RankReport, at: Position | None
     ) -> Reason | None:
         """The same, from the source alone."""
-        reason = self.escape_paths.why_absent(call, caller, absent, at)
+        reason = self.escape_paths.why_absent(call, _with_stack(caller), _with_stack(absent), at)
         if reason is not None and self.partings.went_alike(reason.place, caller.rank, absent.rank):
             return None
         return reason

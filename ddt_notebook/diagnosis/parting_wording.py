@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ddt_notebook.formatting import ranks_text
+from ddt_notebook.formatting import count, ranks_text
 from ddt_notebook.model import Fact, Place
 
 #: Which way a rank went, if "yes" and "no" do not say it.
@@ -51,9 +51,19 @@ def _messages_left_out(fact: Fact) -> str:
     )
 
 
+def _loaders_differ(fact: Fact) -> str:
+    """Return ``the loader made at line 9 has 5 batches on rank 0 and 4 on rank 1``."""
+    (caller, theirs), mine = fact.values["other"], fact.values["batches"]
+    return (
+        f"the loader made at {_at(fact.place)} has {count(theirs, 'batch')} on rank {caller} and "
+        f"{mine} on {ranks_text(fact.ranks)}"
+    )
+
+
 #: Kind of a fact -> its sentence.
 FACTS: dict[str, str | Callable[[Fact], str]] = {
     "parted": _parted,
+    "loaders-differ": _loaders_differ,
     "stored-last": "{ranks} stored {name} last at {place}",
     "not-stored": "{ranks} did not store {name}",
     "messages-left-out": _messages_left_out,

@@ -35,6 +35,7 @@ from ddt_notebook.program.nodes import (
     calls_in,
     ends_with_data,
     is_call,
+    parameters,
 )
 from ddt_notebook.program.program import Program
 
@@ -46,6 +47,8 @@ from .wording import is_reason
 
 #: Priority of a parting in a function that a library called: it does not show the library's loop.
 IN_CALLBACK = 2
+#: Priority of one after which a rank alone called a method of the library's trainer or module.
+ASKS_LIBRARY = 4
 #: Kinds of findings that a parting explains.
 _OUT_OF_STEP = frozenset({"never-entered", "different-collectives", "out-of-step"})
 #: Kinds of reasons that the source suggests, where a rank's own decision was not observed.
@@ -58,6 +61,8 @@ _SUPPOSED = frozenset(
         "uneven-rounds",
     }
 )
+#: Facts that show without branch events what keeps a rank away.
+_SEEN = frozenset({"ended-itself", "thread-ended", "file-lock-held"})
 #: How the value of a float is shown that is no whole number.
 _MEASURED = re.compile(r"-?(\d+\.\d+|\d+(\.\d+)?e-\d+|nan|inf)")
 #: One side of a parting in a fact: its path, its ranks, and the values of names on the first one.
@@ -554,9 +559,28 @@ class Partings:
                 decision = candidate.decision
                 if not isinstance(decision.node, ast.If) or not self._is_callback(decision, frames):
                     continue
+                for outcome in (absent, waiter):
+                    arm = decision.arm(taken=decision.is_taken(outcome))
+                    if any(self._calls_trainer(one, decision.function) for one in arm):
+                        return replace(candidate, priority=ASKS_LIBRARY)
                 if any(map(_has_effect_outside, decision.arm(taken=decision.is_taken(absent)))):
                     return replace(candidate, priority=IN_CALLBACK)
         return None
+
+    def _calls_trainer(self, statement: ast.stmt, function: ast.AST) -> bool:
+        """Whether a statement calls a method of an object that the library has passed.
+
+        It may be one in which all ranks communicate, at once or later: ``module.log(…)``.
+        """
+        given = set(parameters(function)) if isinstance(function, FunctionNode) else set()
+        return any(
+            isinstance(node.func, ast.Attribute)
+            and isinstance(node.func.value, ast.Name)
+            and node.func.value.id in given
+            and node.func.attr not in self._program.functions
+            and node.func.attr != "print"
+            for node in calls_in(statement)
+        )
 
     def _is_callback(self, decision: Decision, frames: list[Position]) -> bool:
         """Whether only a library calls the function of a decision, and the call is not in it."""
@@ -785,6 +809,8 @@ def _out_of_step(finding: Finding) -> bool:
 
 
 def _explains(fact: Fact) -> bool:
+    if fact.kind in _SEEN:
+        return True
     place = fact.place
     in_program = place is not None and (place.cell is None or place.function != "<module>")
     return is_reason(fact) and not (fact.kind in _SUPPOSED and in_program)

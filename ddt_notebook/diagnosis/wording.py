@@ -744,6 +744,7 @@ FACTS: dict[str, Sentence] = {
     # what others did instead
     "no-record": "nothing is known about {ranks}",
     "finished": _state("{ranks} finished", in_cell=" the cell"),
+    "ended-itself": "{ranks} ended {its|their} own {process|processes}{at}",
     "raised-exception": _state("{ranks} raised an exception"),
     "ended": _state("{ranks} ended with {ending}"),
     "blocked": "{ranks} {is|are} blocked{at}",

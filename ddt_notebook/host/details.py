@@ -69,6 +69,7 @@ def named_files(reports: Iterable[RankReport], branches: Iterable[RankBranches])
         for report in reports
         for place in (
             report.position,
+            report.exited_at,
             *(call.where for call in report.calls),
             *(report.error.frames if report.error is not None else ()),
         )

@@ -385,6 +385,8 @@ def _report_with(run: RankRun, known: CallList) -> RankReport:
         values["state"] = "idle"
     elif run.answer is not None:
         values["state"] = "raised" if run.error is not None else "finished"
+        if isinstance(run.answer, CellEnded):
+            values["exited_at"] = values["position"] = run.answer.exited_at
         if run.error is not None:
             # a rank that is out of memory cannot find out where its exception was raised
             last_seen = handle.status.position if handle.status is not None else None

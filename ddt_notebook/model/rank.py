@@ -159,6 +159,9 @@ class RankReport:
     error
         The exception that ended its cell. After a hang: the exception that freed it
         (``released`` is then True).
+    exited_at
+        The line at which it ended its script by ``sys.exit()`` or ``sys.exit(0)``; None if the
+        script ran to its end.
     exit_code, exit_signal
         How a rank died; one of the two is set.
     crash_text
@@ -198,6 +201,7 @@ class RankReport:
     stack: tuple[Position, ...] = ()
     activity: Activity | None = None
     error: RankError | None = None
+    exited_at: Position | None = None
     exit_code: int | None = None
     exit_signal: int | None = None
     crash_text: str = ""

@@ -7,7 +7,7 @@ taken; the call log shows only that it took one.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,16 +18,16 @@ from ddt_notebook.model.partition import RankPartition
 from .iterations import comes_to, times_called, times_issued
 from .nodes import (
     LEAVES,
+    FunctionNode,
     LoopNode,
-    break_conditions,
     called_name,
     calls_in,
-    contains,
     counted_in,
     covers,
     end,
     ends_with_data,
     guards_of,
+    guards_of_breaks,
     is_call,
     own_expressions,
     variables_in,
@@ -102,10 +102,95 @@ class EscapePaths:
         for number, place in enumerate(frames):
             if self._is_past(frames[number:], frames[:number], at):
                 break
-            paths = _Paths(self._program, self._partitions, place, call, caller, absent, at)
+            paths = _Paths(
+                self._program, self._partitions, frames[number:], call, caller, absent, at
+            )
             found += paths.reasons(called)
             called = place.function
+        found += self._made_by_rank(frames, absent)
+        if not found and call.kind == "collective":
+            found += self._uneven_loaders(caller.rank, absent.rank)
         return min(found, key=lambda reason: reason.priority, default=None)
+
+    def _uneven_loaders(self, caller: int, absent: int) -> Iterator[Reason]:
+        """Loaders with which a library trains, and that have other numbers of batches."""
+        if not {caller, absent} <= self._partitions.keys():
+            return
+        theirs, mine = (
+            {
+                one.made_at: one.expected_batches
+                for one in self._partitions[rank].loaders
+                if one.made_at is not None and any(epoch.trained for epoch in one.epochs)
+            }
+            for rank in (caller, absent)
+        )
+        for made_at, batches in mine.items():
+            others = theirs.get(made_at)
+            if batches is None or others is None or batches == others:
+                continue
+            document = self._program.documents.get(made_at.file)
+            code = document.line(made_at.line).strip() if document is not None else ""
+            place = Place(
+                file=made_at.file,
+                line=made_at.line,
+                function=made_at.function,
+                code=code,
+                role="passed",
+            )
+            values: Values = {"batches": batches, "other": (caller, others)}
+            yield Reason("uneven-iterations", "loaders-differ", place, absent, values, 3)
+
+    def _made_by_rank(self, frames: list[Position], absent: RankReport) -> Iterator[Reason]:
+        """Conditions on the rank under which alone a class or a callback of the lines is named.
+
+        So an object exists on some ranks only, or only some of them register a function, and its
+        method leads to the call much later.
+        """
+        program = self._program
+        for frame in frames:
+            for owner in self._owners(frame):
+                named = [node for node in self._references(owner) if not _is_in(node, owner)]
+                guards = [self._guard(node, absent.rank) for node in named]
+                guard = guards[0] if guards else None
+                if guard is None or None in guards:
+                    continue
+                place = replace(program.place(guard, "passed"), function=frame.function)
+                values: Values = {"call_line": named[0].lineno}
+                cause = "collective-under-rank-condition"
+                yield Reason(cause, "keeps-from-line", place, absent.rank, values, 1)
+
+    def _owners(self, place: Position) -> Iterator[FunctionNode | ast.ClassDef]:
+        """The function of a line, unless it is called by its name somewhere, and its class."""
+        tree = self._program.tree_at(place)
+        node: ast.AST | None = self._program.statement_at(place)
+        while tree is not None and node is not None:
+            match node:
+                case ast.ClassDef():
+                    yield node
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                    if not self._program.calls(name):
+                        yield node
+            node = tree.parents.get(node)
+
+    def _references(self, owner: FunctionNode | ast.ClassDef) -> list[ast.Name | ast.Attribute]:
+        """Where the program names a class or a function, apart from other definitions."""
+        return [
+            node
+            for node in self._program.nodes
+            if (isinstance(node, ast.Name) and node.id == owner.name)
+            or (isinstance(node, ast.Attribute) and node.attr == owner.name)
+        ]
+
+    def _guard(self, node: ast.expr, rank: int) -> ast.If | None:
+        """The condition on the rank that keeps a rank from an expression; None if none is known."""
+        for block in self._program.blocks(node):
+            if isinstance(block.owner, ast.If) and self._program.conditions.reads_rank(
+                block.owner.test
+            ):
+                wanted = block.field == "body"
+                if self._program.truth(block.owner.test, rank) is (not wanted):
+                    return block.owner
+        return None
 
     def _is_past(self, outer: list[Position], inner: list[Position], at: Position | None) -> bool:
         """Whether the absent rank has come past a line that calls one of the inner functions.
@@ -164,16 +249,23 @@ class _Paths:
         self,
         program: Program,
         partitions: Mapping[int, RankPartition],
-        place: Position,
+        frames: Sequence[Position],
         call: Call,
         caller: RankReport,
         absent: RankReport,
         at: Position | None,
     ) -> None:
         self.program, self.conditions, self.partitions = program, program.conditions, partitions
-        self.place, self.call, self.caller = place, call, caller
-        self.absent, self.at = absent, at
-        loops = program.loops(place)
+        self.place, self.outer = frames[0], frames[1:]
+        self.call, self.caller, self.absent = call, caller, absent
+        #: The lines of the program at which the absent rank stands, innermost first.
+        self.stack = [one for one in reversed(absent.stack) if one.file in program.documents]
+        if at is None or not any(at.is_same_line(one) for one in self.stack):
+            self.stack = []  # it was somewhere else when it should have made the call
+        name = next(iter(program.functions_around(frames[0])), "<module>")
+        same = (one for one in self.stack if (one.file, one.function) == (frames[0].file, name))
+        self.at = next(same, at)
+        loops = program.loops(self.place)
         self.counters = {
             name
             for loop in loops
@@ -199,7 +291,8 @@ class _Paths:
         for depth, block in enumerate(blocks):
             match block.owner:
                 case ast.If() as condition:
-                    yield from self._condition(condition, block.field)
+                    after = blocks[depth + 1].after if depth + 1 < len(blocks) else []
+                    yield from self._condition(condition, block.field, after)
                 case ast.match_case() as case:
                     yield from self._case(case)
                 case ast.Try(handlers=handlers) if block.field in ("body", "orelse"):
@@ -251,16 +344,17 @@ class _Paths:
             if not self._is_fixed(node.iter):
                 yield from self._uneven(node.iter)
 
-    def _condition(self, node: ast.If, branch: str) -> Iterator[Reason]:
+    def _condition(self, node: ast.If, branch: str, after: list[ast.stmt]) -> Iterator[Reason]:
         if self.conditions.reads_rank(node.test):
             wanted = branch == "body"
+            without = node.orelse or (after if isinstance(node.body[-1], LEAVES) else [])
             if self.program.truth(node.test, self.absent.rank) is not wanted:
                 yield self._reason(
                     0,
                     "collective-under-rank-condition",
                     node,
                     "keeps-from-line",
-                    other_branch=self._stands_in(node.orelse if wanted else node.body),
+                    other_branch=self._stands_in(without if wanted else node.body),
                     call_line=self.place.line,
                 )
         elif self.conditions.reads_clock(node.test):
@@ -278,6 +372,8 @@ class _Paths:
         """Whether a condition without rank or clock may have different values on the two ranks."""
         if self.conditions.reads_only(test, self.counters) or self.conditions.is_agreed(test):
             return False
+        if variables_in(test) and variables_in(test) <= self._passed_constants():
+            return False
         holds = self.program.truth(test, self.absent.rank)
         return holds is None or holds is not self.program.truth(test, self.caller.rank)
 
@@ -287,30 +383,93 @@ class _Paths:
             return False
         return branch[0].lineno <= self.at.line <= end(branch[-1])
 
+    def _passed_constants(self) -> set[str]:
+        """The parameters to which the next outer line passes constants."""
+        outer = self.program.statement_at(self.outer[0]) if self.outer else None
+        blocks = self.program.blocks(self.program.statement_at(self.place))
+        function = blocks[-1].owner if blocks else None
+        if outer is None or not isinstance(function, FunctionNode):
+            return set()
+        calls = [one for one in calls_in(outer) if called_name(one) == function.name]
+        if len(calls) != 1 or any(isinstance(one, ast.Starred) for one in calls[0].args):
+            return set()
+        given = function.args
+        if any(one.arg is None for one in calls[0].keywords):
+            return set()
+        positional = [one.arg for one in (*given.posonlyargs, *given.args)]
+        pairs = zip(reversed(positional), reversed(given.defaults), strict=False)
+        values: dict[str, ast.expr] = dict(pairs)
+        if isinstance(calls[0].func, ast.Attribute) and positional[:1] == ["self"]:
+            del positional[0]
+        values |= dict(zip(positional, calls[0].args, strict=False))
+        values |= {one.arg: one.value for one in calls[0].keywords if one.arg is not None}
+        return {name for name, value in values.items() if isinstance(value, ast.Constant)}
+
     def _has_left(self, node: ast.stmt) -> bool:
         """Whether the absent rank is known to be past a statement."""
         if self.at is None:
             return True
-        if self.at.file != self.place.file or covers(node, self.at.line):
-            return False
-        stack = [one for one in self.absent.stack if one.file in self.program.documents]
-        if not any(self.at.is_same_line(one) for one in stack):
-            return True  # it has gone on since, perhaps into another round
+        if not self.stack:  # it has gone on since, perhaps into another round
+            return self.at.file == self.place.file and not covers(node, self.at.line)
         here = self.program.place(node)
-        if any(one.file == here.file and covers(node, one.line) for one in stack):
+        if self._is_in(node):
             return False
-        return not comes_to(self.program, stack, Position(file=here.file, line=here.line))
+        if self.at.file != here.file and not self._parted_outside():
+            return False
+        if comes_to(self.program, self.stack, Position(file=here.file, line=here.line)):
+            return self._is_a_round_ahead()
+        return True
+
+    def _is_in(self, node: ast.stmt) -> bool:
+        """Whether a line at which the absent rank stands belongs to a statement."""
+        file = self.program.place(node).file
+        return any(one.file == file and covers(node, one.line) for one in self.stack)
+
+    def _parted_outside(self) -> bool:
+        """Whether both ranks are at different lines of a function around the call."""
+        return any(
+            (mine.file, mine.function) == (theirs.file, theirs.function)
+            and mine.line != theirs.line
+            for mine in self.outer
+            for theirs in self.stack
+        )
+
+    def _is_a_round_ahead(self) -> bool:
+        """Whether the absent rank has made its last call more often than the other rank.
+
+        No condition may be around that call: it could have kept the other rank from it.
+        """
+        for line in self.stack:
+            for block in self.program.blocks(self.program.statement_at(line)):
+                if isinstance(block.owner, ast.If) and (
+                    self.conditions.reads_rank(block.owner.test) or self._is_local(block.owner.test)
+                ):
+                    return False
+        made = [one for one in self.absent.calls if one.where is not None]
+        last = made[-1] if made else None
+        if last is None or last.where is None:
+            return False
+        times = [
+            sum(
+                one.op == last.op and one.where is not None and one.where.is_same_line(last.where)
+                for one in report.calls
+            )
+            for report in (self.absent, self.caller)
+        ]
+        return times[0] > times[1] > 0
 
     def _loop(self, node: LoopNode) -> Iterator[Reason]:
         if not self._has_left(node):
             return
         if isinstance(node, ast.While) and self.conditions.reads_clock(node.test):
             yield self._reason(2, "loop-ends-by-clock", node, "ends-by-clock")
-        for test in break_conditions(node):
+        for guards in guards_of_breaks(node):
+            test = guards[-1]
+            by_rank = [one for one in guards if self.conditions.reads_rank(one)]
             if self.conditions.reads_clock(test):
                 yield self._reason(2, "loop-ends-by-clock", test, "leaves-loop-by-clock")
-            elif self.conditions.reads_rank(test):
-                if self.program.truth(test, self.absent.rank) is not False:
+            elif by_rank:
+                if all(self.program.truth(one, self.absent.rank) is not False for one in by_rank):
                     yield self._reason(1, "early-exit-on-rank-condition", test, "lets-leave-loop")
             elif self._is_local(test):
                 yield self._reason(
@@ -356,6 +515,11 @@ class _Paths:
             return self._reason(2, "uneven-iterations", handler, "ends-with-its-data")
         return self._reason(4, "exception-swallowed", handler, "swallows-before-call")
 
+    def _is_in_only_loop(self) -> bool:
+        """Whether the absent rank stands in the loop around the line, which runs only once."""
+        loops = [loop for one in (self.place, *self.outer) for loop in self.program.loops(one)]
+        return len(loops) == 1 and self._is_in(loops[0])
+
     def _early_exit(self, block: Block, handler: ast.ExceptHandler | None) -> Iterator[Reason]:
         """Conditions before the line, in the same block, under which some ranks leave the block."""
         call_line = self.place.line
@@ -368,23 +532,44 @@ class _Paths:
             if not isinstance(statement, ast.If):
                 continue
             leaving = next((one for one in statement.body if isinstance(one, LEAVES)), None)
-            if leaving is None:
+            if leaving is None or (isinstance(leaving, ast.Break) and self._is_in_only_loop()):
                 continue
             if handler is not None and isinstance(leaving, ast.Raise):
                 cause, raised_line = "exception-swallowed", leaving.lineno
                 yield self._reason(1, cause, handler, "swallows-raise", raised_line=raised_line)
             elif self.conditions.reads_rank(statement.test):
                 if self.program.truth(statement.test, self.absent.rank) is not False:
-                    cause = "early-exit-on-rank-condition"
-                    yield self._reason(1, cause, statement, "lets-leave", call_line=call_line)
+                    yield self._reason(
+                        1,
+                        "early-exit-on-rank-condition",
+                        statement,
+                        "lets-leave",
+                        other_branch=self._stands_in(statement.body),
+                        call_line=call_line,
+                    )
             elif self._is_local(statement.test):
                 cause, kind = "collective-under-local-condition", "leaves-by-own-finding"
                 yield self._reason(4, cause, statement, kind, call_line=call_line)
 
 
+def _is_in(node: ast.AST, owner: FunctionNode | ast.ClassDef) -> bool:
+    """Whether a node belongs to the definition of a function or class."""
+    return any(node is inner for inner in ast.walk(owner))
+
+
 def _goes_on(handler: ast.ExceptHandler) -> bool:
-    """Whether the rank continues after a handler, because the handler does not raise again."""
-    return not contains(handler, ast.Raise)
+    """Whether the rank may continue after a handler: it does not raise again in each case."""
+    return not _raises(handler.body)
+
+
+def _raises(statements: list[ast.stmt]) -> bool:
+    """Whether statements end with an exception on each way."""
+    return any(
+        isinstance(one, ast.Raise)
+        or (isinstance(one, ast.If) and _raises(one.body) and _raises(one.orelse))
+        or (isinstance(one, (ast.With, ast.AsyncWith)) and _raises(one.body))
+        for one in statements
+    )
 
 
 def _swallowing(blocks: list[Block]) -> ast.ExceptHandler | None:

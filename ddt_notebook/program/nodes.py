@@ -249,18 +249,46 @@ def counted_in(loop: LoopNode) -> Iterator[str]:
 
 def break_conditions(loop: LoopNode) -> Iterator[ast.expr]:
     """Conditions under which the loop's own ``break``, or a ``return``, leaves the loop."""
+    for guards in guards_of_breaks(loop):
+        yield guards[-1]
 
-    def search(statements: list[ast.stmt]) -> Iterator[ast.expr]:
+
+def guards_of_breaks(loop: LoopNode) -> Iterator[tuple[ast.expr, ...]]:
+    """For each ``break`` and ``return`` of a loop: the conditions around it, outermost first.
+
+    A name in the last one may only hold what another condition decided: ``if late: stop = True``.
+    That one follows as well.
+    """
+
+    def search(
+        statements: list[ast.stmt], around: tuple[ast.expr, ...]
+    ) -> Iterator[tuple[ast.expr, ...]]:
         for statement in statements:
             if isinstance(statement, ast.If):
+                guards = (*around, statement.test)
                 if any(isinstance(inner, (ast.Break, ast.Return)) for inner in statement.body):
-                    yield statement.test
-                yield from search(statement.body)
-                yield from search(statement.orelse)
+                    yield guards
+                    yield from _setting(loop, statement.test)
+                yield from search(statement.body, guards)
+                yield from search(statement.orelse, around)
             elif isinstance(statement, (ast.With, ast.AsyncWith, ast.Try)):
-                yield from search(statement.body)
+                yield from search(statement.body, around)
 
-    yield from search(loop.body)
+    yield from search(loop.body, ())
+
+
+def _setting(loop: LoopNode, test: ast.expr) -> Iterator[tuple[ast.expr, ...]]:
+    """The conditions in a loop under which the flag that a condition tests becomes true."""
+    if not isinstance(test, (ast.Name, ast.Attribute)):
+        return
+    for node in ast.walk(loop):
+        if isinstance(node, ast.If) and any(
+            isinstance(one, ast.Assign)
+            and is_constant(one.value, True)
+            and any(key(target) == key(test) for target in one.targets)
+            for one in node.body
+        ):
+            yield (node.test,)
 
 
 def covers(node: ast.stmt, line: int) -> bool:

@@ -99,6 +99,14 @@ class Program:
         blocks = self.blocks(self.statement_at(place))
         return [block.owner for block in blocks if isinstance(block.owner, LoopNode)]
 
+    def is_last(self, place: Position) -> bool:
+        """Whether a line is the last one that its file runs, such as ``sys.exit(main())``."""
+        statement = self.statement_at(place)
+        blocks = self.blocks(statement)
+        return bool(blocks) and all(
+            not block.after and isinstance(block.owner, (ast.Module, ast.If)) for block in blocks
+        )
+
     def functions_around(self, place: Position) -> list[str]:
         """The names of the functions in which a line is, innermost first."""
         node: ast.AST | None = self.statement_at(place)

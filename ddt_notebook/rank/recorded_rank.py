@@ -30,7 +30,7 @@ from urllib.parse import parse_qs, urlsplit
 import psutil
 import torch.distributed as dist
 
-from ..model import RankError
+from ..model import Position, RankError
 from ..wire import job_files
 from ..wire.branch_ring import BranchRingWriter
 from ..wire.channel import Channel
@@ -169,6 +169,7 @@ class RecordedRank:
         self._log = log
         self._ended = False
         self._leaving: BaseException | None = None  # what sys.exit() was called for
+        self._exited_at: Position | None = None  # where it was called without an error
         self._left_after = 0  # how many calls were written then
         self._error: RankError | None = None
         self._failures = 0
@@ -277,9 +278,12 @@ class RecordedRank:
 
         def exit_(code: Any = None) -> Any:
             # torch.multiprocessing writes an exception to a file and then leaves with status 1
+            raised = _raised_at(SystemExit(code), sys._getframe(1))
             if code not in (None, 0):
-                self._leaving = sys.exc_info()[1] or _raised_at(SystemExit(code), sys._getframe(1))
-                self._left_after = self._calls.written
+                self._leaving = sys.exc_info()[1] or raised
+            elif threading.current_thread() is threading.main_thread():
+                self._exited_at = describe_error(raised, "").where
+            self._left_after = self._calls.written
             leave(code)
 
         def leave_at_once(code: int) -> Any:
@@ -381,6 +385,7 @@ class RecordedRank:
             observed=observed,
             notes=tuple(notes),
             imported=self._imported.new(),
+            exited_at=self._exited_at if self._left_after == self._calls.written else None,
         )
 
     # -- questions -------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets import Any as AnyTrait
 from traitlets.config import Config
 
-from ..model import RankError
+from ..model import Position, RankError
 from . import bounded_text
 from .bounded_text import TextMaker, within
 from .tracebacks import BETWEEN, chain_of, describe_error, format_folded, is_large
@@ -103,6 +103,8 @@ class RankShell(InteractiveShell):
 
     #: Makes the texts of the cell's exceptions.
     _texts = TextMaker()
+    #: The user's line at which the last script ended itself without an error.
+    exited_at: Position | None = None
 
     def init_display_formatter(self) -> None:
         """Bound how long the text of a result takes."""
@@ -234,7 +236,8 @@ class RankShell(InteractiveShell):
         self._texts = TextMaker()
         outcome = self.run_cell(source, store_history=False)
         error = outcome.error_before_exec or outcome.error_in_exec
-        if _is_end_of_script(error):
+        if error is not None and _is_end_of_script(error):
+            self.exited_at = describe_error(error, "").where
             return None
         if error is None:
             return None
@@ -243,14 +246,17 @@ class RankShell(InteractiveShell):
     def run_script(self, source: str, main: ModuleType) -> RankError | None:
         """Run a script in its module and return the exception that left it.
 
-        ``sys.exit()`` with status 0 or none ends it as its last line would.
+        ``sys.exit()`` with status 0 or none ends it as its last line would; ``exited_at`` is then
+        the user's line that led there.
         """
         self.last_traceback_text = ""
+        self.exited_at = None
         self._texts = TextMaker()
         try:
             exec(compile(source, main.__file__ or "", "exec", dont_inherit=True), main.__dict__)  # noqa: S102
         except BaseException as error:  # noqa: BLE001  (what ends a script ends no rank)
             if isinstance(error, SystemExit) and not error.code:
+                self.exited_at = describe_error(error, "").where
                 return None
             level = error.__traceback__.tb_next if error.__traceback__ is not None else None
             if (handled := _why_it_exits(error)) is not None:

@@ -234,7 +234,7 @@ class Rank:
     def _run(self, command: RunCell) -> CellEnded:
         error = None
         self._script_names, self._script_imported = None, ()
-        self._replay = None
+        self._replay = self._shell.exited_at = None
         self._group.allow(command.group_timeout_s)
         self._flight.begin_run()
         for probe in _RECORDING:
@@ -295,6 +295,7 @@ class Rank:
             ),
             imported=self._script_imported if command.file else self._imported.new(),
             replayed=self._replay.outcome() if self._replay is not None else None,
+            exited_at=self._shell.exited_at,
         )
 
     def _begin_branches(self, *, asked: bool) -> None:

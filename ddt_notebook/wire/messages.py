@@ -331,6 +331,8 @@ class CellEnded(Message):
         The user's files whose modules this run imported.
     replayed
         How far a replay got; None if the run was none.
+    exited_at
+        The line at which the script ended itself without an error; None if it ran to its end.
     """
 
     error: RankError | None
@@ -344,6 +346,7 @@ class CellEnded(Message):
     notes: tuple[str, ...] = ()
     imported: tuple[str, ...] = ()
     replayed: ReplayOutcome | None = None
+    exited_at: Position | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

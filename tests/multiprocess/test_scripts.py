@@ -40,6 +40,8 @@ def main(fault):
     print(total(1), sys.argv[1:], os.environ["LOCAL_RANK"], hasattr(sys, "ps1"))
     if fault == "leaves" and dist.get_rank() == 1:
         return
+    if fault == "quits" and dist.get_rank() == 1:
+        sys.exit(0)
     dist.barrier()
     if fault == "exits":
         sys.exit()
@@ -139,6 +141,12 @@ def test_a_fault_in_a_script_is_found_at_its_lines(session: ddt.Session, script:
         'if fault == "leaves" and dist.get_rank() == 1:',
         "dist.barrier()",
     }
+    (finding,) = ddt.diagnose(session.run_script(script, ["quits"])).findings
+    assert (finding.cause, finding.ranks, finding.places[1].code) == (
+        "process-exit",
+        [1],
+        "sys.exit(0)",
+    )
 
 
 def test_a_file_that_cannot_be_read_is_refused(session: ddt.Session, tmp_path: Path) -> None:

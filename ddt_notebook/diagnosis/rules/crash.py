@@ -96,7 +96,9 @@ def _crash(context: Context, reports: list[RankReport]) -> Finding:
     ]
     if cause == "different-collectives":
         others = [rank for rank in context.reports if rank not in ranks]
-        reason = next(filter(None, (_why_apart(context, first, rank) for rank in others)), None)
+        found = [_why_skipped(context, first, rank) for rank in others]
+        found += [_why_apart(context, first, rank) for rank in others]
+        reason = next(filter(None, found), None)
         if reason is not None:
             cause, facts = reason.cause, [*reasons([reason]), *facts]
         facts += _last_collectives(context, others)
@@ -142,6 +144,18 @@ def _why_apart(context: Context, died: RankReport, other: int) -> Reason | None:
         if reason is not None and not reason.other_branch:
             return reason
     return None
+
+
+def _why_skipped(context: Context, died: RankReport, other: int) -> Reason | None:
+    """Return the condition on the rank that kept another one from the call of a rank that died."""
+    report, at = context.reports[other], context.where(died.rank)
+    call = next((one for one in reversed(report.calls) if one.kind == "collective"), None)
+    if call is None or at is None:
+        return None
+    reason = context.why_inferred(replace(call, where=at), died, report, context.where(other))
+    if reason is None or reason.other_branch:
+        return None
+    return reason if reason.cause == "collective-under-rank-condition" else None
 
 
 def _other_arm(context: Context, call: Call, report: RankReport, died: RankReport) -> Reason | None:

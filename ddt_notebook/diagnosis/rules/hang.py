@@ -134,7 +134,7 @@ def _finding(context: Context, absence: _Absence, state: str) -> Finding:
     waiting = context.victims(ranks)
     call = absence.calls[direct[0]]
     locks, awaited = _locks(context, ranks), awaited_files(context, ranks)
-    threads = awaited_threads(context, ranks)
+    threads, exits = awaited_threads(context, ranks), _exits(context, ranks)
     found: dict[int, Reason] = {}
     if threads:
         cause, explained = "thread-ended", threads
@@ -142,6 +142,8 @@ def _finding(context: Context, absence: _Absence, state: str) -> Finding:
         cause, explained = "file-lock-held-at-collective", locks
     elif nobody_makes_them(context, awaited):
         cause, explained = "file-never-appears", awaited
+    elif exits:
+        cause, explained = "process-exit", exits
     elif found := _reasons(context, ranks, direct[0], call, state):
         cause = min(found.values(), key=lambda reason: reason.priority).cause
         explained = reasons(found.values())
@@ -197,6 +199,18 @@ def _locks(context: Context, ranks: list[int]) -> list[Fact]:
             values = {"file": report.activity.file, "holder": holder}
             facts.append(Fact(kind="file-lock-held", ranks=(rank,), values=values))
     return facts
+
+
+def _exits(context: Context, ranks: list[int]) -> list[Fact]:
+    """Return where ranks ended their script by ``sys.exit``, unless that is its usual end."""
+    exits = {rank: context.reports[rank].exited_at for rank in ranks if rank in context.reports}
+    if len(exits) < len(ranks):
+        return []
+    lines = {at for at in exits.values() if at is not None and not context.program.is_last(at)}
+    if len(lines) != 1 or None in exits.values():
+        return []
+    place = context.place(next(iter(lines)), "passed")
+    return [Fact(kind="ended-itself", place=place, ranks=tuple(ranks))]
 
 
 def _confidence(context: Context, state: str) -> Confidence:

@@ -26,6 +26,7 @@ from .builders import (
 
 UNDER_RANK, EARLY = "collective-under-rank-condition", "early-exit-on-rank-condition"
 LOCAL, UNEVEN = "collective-under-local-condition", "uneven-iterations"
+CLOCK = "loop-ends-by-clock"
 
 
 def cause(source: str, line: int, waiter: RankReport | None = None, *absent: RankReport) -> str:
@@ -51,6 +52,8 @@ def cause(source: str, line: int, waiter: RankReport | None = None, *absent: Ran
         ("if not self.main:\n    raise Stop\ndist.all_reduce(x)\nself.main = rank == 0", 3, EARLY),
         ("for i in range(3):\n    if bad > 2:\n        break\n    f(x)\n", 4, LOCAL),
         ("for i in range(3):\n    if isnan(x):\n        continue\n    f(x)\n", 4, LOCAL),
+        ("while 1:\n  if rank:\n    if bad > 2:\n      break\n  f(x)\n", 5, EARLY),
+        ("while 1:\n  if time() > 3:\n    end = True\n  f(x)\n  if end:\n    break\n", 4, CLOCK),
     ],
 )
 def test_the_reason_why_a_rank_went_past_the_call(source: str, line: int, expected: str) -> None:

@@ -1,0 +1,209 @@
+"""Why a rank did not reach a call, where both stacks show in which function the ranks parted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ddt_notebook.diagnosis import diagnose
+from ddt_notebook.model import Cell, Finding, RankReport
+from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition
+
+from .builders import all_reduce, at, call, only, rank, snapshot
+
+
+def stands(number: int, *calls: Any, lines: Sequence[tuple[int, str]]) -> RankReport:
+    """A rank that is blocked in its last call, with the lines that led there, outermost first."""
+    report = rank(number, *calls, blocked=True)
+    return replace(report, stack=tuple(at(line, function=name) for line, name in lines))
+
+
+def found(*ranks: RankReport, source: str, **fields: Any) -> Finding:
+    return only(diagnose(snapshot(*ranks, source=source, outcome="hung", **fields)))
+
+
+def assert_reason_at(finding: Finding, line: int) -> None:
+    assert [
+        one.place.line for one in finding.facts if one.place and one.place.role == "passed"
+    ] == [line]
+
+
+HELPERS = """\
+def sync():
+    dist.barrier()
+"""
+METERS = """\
+def mean(x):
+    dist.all_reduce(x)
+
+def epoch(loader):
+    for x in loader:
+        mean(x)
+    sync()
+
+epoch(loader)
+"""
+
+
+def test_a_loop_that_a_rank_has_left_for_a_function_of_another_cell() -> None:
+    waiter = stands(0, *[all_reduce(2)] * 3, lines=[(9, "<module>"), (6, "epoch"), (2, "mean")])
+    barrier = replace(call("barrier", 2), where=at(2, cell=2, function="sync"))
+    left = stands(1, *[all_reduce(2)] * 2, barrier, lines=[(9, "<module>"), (7, "epoch")])
+    left = replace(left, stack=(*left.stack, at(2, cell=2, function="sync")))
+    helpers = Cell(number=2, source=HELPERS)
+    finding = found(waiter, left, source=METERS, earlier_cells=(helpers,))
+    assert finding.cause == "uneven-iterations"
+    assert_reason_at(finding, 5)
+
+
+ROUNDS = """\
+def step(params):
+    for p in params:
+        dist.broadcast(p, 0)
+
+for i in range(9):
+    last = i == stop
+    if last:
+        break
+    dist.all_reduce(x)
+    step(chosen)
+"""
+
+
+def test_a_rank_that_is_a_round_ahead_has_left_the_loop_in_a_function() -> None:
+    calls = [all_reduce(9), call("broadcast", 3, root=0), call("broadcast", 3, root=0)]
+    waiter = stands(0, *calls, lines=[(10, "<module>"), (3, "step")])
+    calls = [all_reduce(9), call("broadcast", 3, root=0), all_reduce(9)]
+    finding = found(waiter, stands(1, *calls, lines=[(9, "<module>")]), source=ROUNDS)
+    assert finding.cause == "uneven-iterations"
+    assert_reason_at(finding, 2)
+
+
+SKIPS = """\
+def total(x, op="sum"):
+    if op == "max":
+        dist.all_reduce(x, op=MAX)
+    else:
+        dist.all_reduce(x)
+
+def step(x):
+    try:
+        model(x)
+    except RuntimeError as error:
+        if "memory" not in str(error):
+            raise
+        return
+    total(x)
+
+for x in range(9):
+    step(x)
+    dist.barrier()
+"""
+
+
+def test_a_constant_argument_decides_alike_and_a_handler_may_still_go_on() -> None:
+    waiter = stands(0, all_reduce(5), lines=[(16, "<module>"), (14, "step"), (5, "total")])
+    skipped = stands(1, call("barrier", 17), lines=[(17, "<module>")])
+    finding = found(waiter, skipped, source=SKIPS)
+    assert finding.cause == "exception-swallowed"
+    assert_reason_at(finding, 10)
+
+
+HOOKS = """\
+class Evaluate:
+    def after(self):
+        dist.barrier()
+
+class Trainer:
+    def hooks(self):
+        found = [Timer()]
+        if {condition}:
+            found.append(Evaluate())
+        return found
+
+    def run(self):
+        for hook in self.all_hooks:
+            hook.after()
+        dist.all_reduce(x)
+
+Trainer().run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "named"), [("rank == 0", True), ("rank < 2", False), ("wanted", False)]
+)
+def test_an_object_that_only_some_ranks_make(condition: str, named: bool) -> None:
+    waiter = stands(0, call("barrier", 3), lines=[(17, "<module>"), (14, "run"), (3, "after")])
+    other = stands(1, all_reduce(15), lines=[(17, "<module>"), (15, "run")])
+    finding = found(waiter, other, source=HOOKS.format(condition=condition))
+    assert (finding.cause == "collective-under-rank-condition") is named
+    if named:
+        assert_reason_at(finding, 8)
+
+
+GATHERS = """\
+def gather(x):
+    if rank == 0:
+        dist.gather(x, out)
+        return out
+    dist.gather(x)
+
+for i in range(9):
+    gather(x)
+    if rank == 0:
+        dist.barrier()
+    dist.all_reduce(x)
+"""
+
+
+def test_a_condition_after_which_both_ranks_make_the_call_is_no_reason() -> None:
+    calls = [call("gather", 3, root=0), call("barrier", 10)]
+    waiter = stands(0, *calls, lines=[(10, "<module>")])
+    other = stands(1, call("gather", 5, root=0), all_reduce(11), lines=[(11, "<module>")])
+    finding = found(waiter, other, source=GATHERS)
+    assert finding.cause == "collective-under-rank-condition"
+    assert_reason_at(finding, 9)
+
+
+def loaders(number: int, batches: int) -> RankPartition:
+    epoch = Epoch(number=1, batches=batches, samples=batches, trained=batches, where=at(1))
+    loader = LoaderPartition(
+        name="loader",
+        dataset="Subset",
+        dataset_size=8,
+        sampler="RandomSampler",
+        made_at=at(4, function="loader"),
+        expected_batches=batches,
+        epochs=(epoch,),
+    )
+    return RankPartition(rank=number, loaders=(loader,))
+
+
+@pytest.mark.parametrize("batches", [(5, 4), (4, 4)])
+def test_loaders_with_which_a_library_trains(batches: tuple[int, int]) -> None:
+    source = "trainer.fit(model)\n\ndef loader():\n    return DataLoader(mine())\n"
+    waiter = rank(0, all_reduce(1), blocked=True)
+    other = rank(1, call("barrier", 1), blocked=True)
+    partition = tuple(map(loaders, (0, 1), batches))
+    finding = found(waiter, other, source=source, partition=partition)
+    differ = batches[0] != batches[1]
+    assert finding.cause == ("uneven-iterations" if differ else "different-collectives")
+    if differ:
+        assert "has 5 batches on rank 0 and 4 on rank 1" in str(
+            diagnose(snapshot(waiter, other, source=source, outcome="hung", partition=partition))
+        )
+
+
+@pytest.mark.parametrize(("line", "named"), [(3, True), (6, False)])
+def test_a_rank_that_ended_its_script_itself(line: int, named: bool) -> None:
+    source = "def check():\n    if late:\n        sys.exit(0)\n\nmain()\nsys.exit(main())\n"
+    waiter = rank(0, all_reduce(5), blocked=True)
+    gone = replace(rank(1), exited_at=at(line), position=at(line))
+    finding = found(waiter, gone, source=source)
+    assert (finding.cause == "process-exit") is named
+    assert any(one.kind == "ended-itself" for one in finding.facts) is named
+    assert finding.places[1].line == line
