@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any, Literal
 
-from .fragments import fragments, is_within_line, lines_with
+from .fragments import lines_with, searched
 
 #: ``error``: the message names the cause; ``effect``: it reports what another failure caused, or
 #: only that something failed; ``warning``: the run goes on after it; ``complaint``: a person
@@ -41,8 +41,8 @@ class Message:
         Lower-case words joined by hyphens.
     raiser
         Name of the file: who raises it.
-    pattern
-        Searched for in a text in lower case.
+    says
+        Regular expression that is searched for in a text in lower case.
     symptoms
         Codes of the taxonomy, the most likely first.
     kind
@@ -78,7 +78,7 @@ class Message:
 
     id: str
     raiser: str
-    pattern: re.Pattern[str] = field(hash=False)
+    says: str
     symptoms: tuple[str, ...]
     kind: Kind
     general: bool
@@ -96,6 +96,11 @@ class Message:
     fragments: tuple[str, ...] = ()
     within_line: bool = False
 
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """What is searched for; compiled at its first use, because few texts need many entries."""
+        return _compiled(self.says)
+
     def find(self, lower: str) -> re.Match[str] | None:
         """Return the first match in a text, which must be in lower case."""
         if not self.fragments:
@@ -107,6 +112,11 @@ class Message:
             if match := self.pattern.search(lower, start, end):
                 return match
         return None
+
+
+@cache
+def _compiled(says: str) -> re.Pattern[str]:
+    return re.compile(says)
 
 
 @cache
@@ -134,10 +144,11 @@ def _by_id() -> dict[str, Message]:
 def _message(name: str, raiser: str, entry: dict[str, Any]) -> Message:
     words = tuple(entry.get("words", ()))
     says = entry.get("says") or "|".join(re.escape(fragment.lower()) for fragment in words)
+    found, within_line = searched(says)
     return Message(
         id=name,
         raiser=raiser,
-        pattern=re.compile(says),
+        says=says,
         symptoms=tuple(entry["symptoms"]),
         kind=entry.get("kind", "complaint" if raiser == _DESCRIPTIONS else "error"),
         general=entry.get("general", False),
@@ -152,6 +163,6 @@ def _message(name: str, raiser: str, entry: dict[str, Any]) -> Message:
         thread=entry.get("thread"),
         example=entry["example"],
         unlike=tuple(entry["unlike"]),
-        fragments=fragments(says),
-        within_line=is_within_line(says),
+        fragments=found,
+        within_line=within_line,
     )

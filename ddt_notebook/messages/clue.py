@@ -22,7 +22,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Literal
 
-from .fragments import fragments
+from .fragments import searched
 
 #: ``error``: the text names the error; ``effect``: a rank reports that another one failed or is
 #: missing; ``context``: what was being done; ``complaint``: a person describes the problem.
@@ -111,7 +111,7 @@ def _outside(
 def _branches(patterns: str) -> tuple[tuple[re.Pattern[str], tuple[str, ...]], ...]:
     """Return each pattern, and texts of which each of its matches contains one."""
     expanded = [expand(line) for line in patterns.split("\n") if line]
-    return tuple((re.compile(line), fragments(line)) for line in expanded)
+    return tuple((re.compile(line), searched(line)[0]) for line in expanded)
 
 
 def line_of(text: str, match: re.Match[str]) -> str:

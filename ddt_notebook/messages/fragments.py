@@ -19,16 +19,19 @@ _END = ord("\n")
 _WITH_END = ("CATEGORY_SPACE", "CATEGORY_NOT_WORD", "CATEGORY_NOT_DIGIT")
 
 
-def fragments(pattern: str) -> tuple[str, ...]:
-    """Return texts of which each match contains at least one; none if there are no such texts."""
-    found = _of(_parsed(pattern)) or ()
-    return found if _is_useful(found) else ()
+def searched(pattern: str) -> tuple[tuple[str, ...], bool]:
+    """Return how a pattern can be searched for.
 
-
-def is_within_line(pattern: str) -> bool:
-    """Whether no match of a pattern goes over the end of a line, as far as that is known."""
+    Returns
+    -------
+    tuple of str
+        Texts of which each match contains at least one; none if there are no such texts.
+    bool
+        Whether no match goes over the end of a line, as far as that is known.
+    """
     parsed = _parsed(pattern)
-    return bool(parsed) and not _crosses(parsed)
+    found = _of(parsed) or ()
+    return found if _is_useful(found) else (), bool(parsed) and not _crosses(parsed)
 
 
 def lines_with(parts: tuple[str, ...], text: str) -> Iterator[tuple[int, int]]:
