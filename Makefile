@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 QUICKSTART := notebooks/00-quickstart.ipynb
 
-.PHONY: help demo test test-torch test-trainers test-deepspeed test-tensorflow test-hosts lab lint format bench fuzz soak notebooks docs chromium neighbours extension clean
+.PHONY: help demo test test-torch test-trainers test-deepspeed test-tensorflow test-hosts test-neighbours test-exercises lab lint format bench fuzz soak notebooks docs chromium extension clean
 
 help:
 	@echo "make demo    run the quick start, print its findings, write demo.html"
@@ -14,6 +14,8 @@ help:
 	@echo "make test-deepspeed   test programs of DeepSpeed"
 	@echo "make test-tensorflow   test programs of TensorFlow and Keras"
 	@echo "make test-hosts   test sessions on several hosts made of network namespaces (needs root)"
+	@echo "make test-neighbours   test JupyterLab with other extensions beside ours"
+	@echo "make test-exercises   grade all wrong and right repairs of the exercises"
 	@echo "make lab     open the quick start in JupyterLab"
 	@echo "make bench   measure the figures of the README"
 	@echo "make fuzz    change saved runs, dumps, recorded folders and logs at random, and read them"
@@ -51,7 +53,7 @@ NOTEBOOKS := $(wildcard notebooks/*.ipynb notebooks/[a-e]-*/*.ipynb) notebooks/e
 # An image may set it; then each process compiles the project and the tests anew.
 test: export PYTHONDONTWRITEBYTECODE :=
 test: $(VENV)/.installed
-	$(MAKE) -j 3 lint chromium neighbours
+	$(MAKE) -j 2 lint chromium
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS) tests $(NOTEBOOKS)
 
 # Everything that runs in ranks, with a version of torch other than the pinned one, in an environment
@@ -108,6 +110,20 @@ test-hosts: $(VENV)/.installed
 	DDT_TEST_HOSTS=1 $(BIN)/python -m pytest -rs tests/multiprocess/test_joined_hosts.py tests/multiprocess/test_host_cards.py \
 		tests/multiprocess/test_faults_over_hosts.py tests/multiprocess/test_slurm.py tests/multiprocess/test_ray.py
 
+# JupyterLab with other extensions beside ours.
+test-neighbours: $(VENV)/neighbours
+	$(MAKE) chromium
+	$(BIN)/python -m pytest tests/browser/test_neighbours.py
+
+$(VENV)/neighbours: tests/browser/neighbours.txt $(VENV)/.installed
+	rm -rf $@
+	$(BIN)/python -m pip install --quiet --no-deps --target $@ --requirement $<
+	@touch $@
+
+# The tests have one wrong repair of an exercise for each behaviour that fails; here are all.
+test-exercises: $(VENV)/.installed
+	DDT_TEST_EXERCISES=1 $(BIN)/python -m pytest tests/multiprocess/test_exercises.py
+
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -149,18 +165,12 @@ chromium:
 	|| { test "$$(id -u)" = 0 && apt-get update -q && apt-get install -yq --no-install-recommends chromium; } \
 	|| echo "no chromium: the tests in a browser are skipped"
 
-# Other extensions, for the tests that ours works together with them.
-neighbours: $(VENV)/neighbours
-$(VENV)/neighbours: tests/browser/neighbours.txt $(VENV)/.installed
-	rm -rf $@
-	$(BIN)/python -m pip install --quiet --no-deps --target $@ --requirement $<
-	@touch $@
-
 extension: $(VENV)/.installed
 	$(BIN)/python tools/extension_menu.py
 	cd extension && npm ci --no-audit --no-fund
 	rm -rf ddt_notebook/labextension
 	cd extension && npm run build
+	$(BIN)/python -m pytest tests/unit/test_labextension.py tests/unit/test_labextension_build.py
 
 clean:
 	rm -rf $(VENV) .venv-torch-* .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist demo.html docs/_build docs/messages docs/notebooks docs/symptoms docs/views_*.md extension/lib extension/node_modules

@@ -20,7 +20,7 @@ from .server import running_lab
 FOLDER = Path(sys.prefix) / "neighbours"
 pytestmark = [
     pytest.mark.timeout(300),
-    pytest.mark.skipif(not FOLDER.is_dir(), reason="they are not installed: make neighbours"),
+    pytest.mark.skipif(not FOLDER.is_dir(), reason="make test-neighbours installs them"),
 ]
 
 WAITS = "import time\nif rank == 0:\n    time.sleep(60)\ndist.barrier()"
