@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 QUICKSTART := notebooks/00-quickstart.ipynb
 
-.PHONY: help demo test test-torch test-trainers test-deepspeed test-tensorflow test-hosts test-neighbours test-exercises lab lint format bench fuzz soak notebooks docs chromium extension clean
+.PHONY: help demo test test-torch test-trainers test-deepspeed test-tensorflow test-megatron test-hosts test-neighbours test-exercises lab lint format bench fuzz soak notebooks docs chromium extension clean
 
 help:
 	@echo "make demo    run the quick start, print its findings, write demo.html"
@@ -13,6 +13,7 @@ help:
 	@echo "make test-trainers   test programs of Accelerate, Trainer and Lightning"
 	@echo "make test-deepspeed   test programs of DeepSpeed"
 	@echo "make test-tensorflow   test programs of TensorFlow and Keras"
+	@echo "make test-megatron   test programs of Megatron-core"
 	@echo "make test-hosts   test sessions on several hosts made of network namespaces (needs root)"
 	@echo "make test-neighbours   test JupyterLab with other extensions beside ours"
 	@echo "make test-exercises   grade all wrong and right repairs of the exercises"
@@ -98,6 +99,14 @@ test-tensorflow:
 	$(TENSORFLOW_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[demo,tensorflow]' \
 		pytest pytest-rerunfailures pytest-timeout
 	$(TENSORFLOW_VENV)/bin/python -m pytest tests/tensorflow tests/multiprocess/test_cards.py -k tensorflow
+
+# Its GPUs are simulated. The wheel has 10 MB and needs nothing that torch does not.
+MEGATRON_VENV = .venv-megatron
+test-megatron:
+	test -x $(MEGATRON_VENV)/bin/python || $(PYTHON) -m venv $(MEGATRON_VENV)
+	$(MEGATRON_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[demo,megatron]' \
+		pytest pytest-rerunfailures pytest-timeout
+	$(MEGATRON_VENV)/bin/python -m pytest tests/megatron tests/multiprocess/test_cards.py -k megatron
 
 # Hosts are network namespaces: needs root. Debian's packages are installed where they are missing.
 HOST_PACKAGES := iproute2 nftables faketime openssh-server openssh-client slurm-wlm

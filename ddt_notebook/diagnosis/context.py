@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import PurePath
 
 from ddt_notebook.model import Call, Place, Position, RankError, RankReport, Role, Snapshot
+from ddt_notebook.model.agreements import broken
 from ddt_notebook.model.user_code import is_user_code
 from ddt_notebook.model.waits import MOVING, Wait, cannot_complete, lock_holders, waits
 from ddt_notebook.program.escape_paths import EscapePaths, Reason
@@ -16,7 +17,7 @@ from ddt_notebook.program.program import Program
 
 from .errors import classify, first_of_chain, is_peer_error
 from .matched_calls import Matching, Mismatch, match
-from .matched_messages import MessageMismatch
+from .matched_messages import MessageMismatch, message_bytes
 from .partings import Partings
 from .rendezvous import Discord, discord
 from .thread_clash import ThreadClash, thread_clash
@@ -80,6 +81,11 @@ class Context:
     @cached_property
     def matching(self) -> Matching:
         return match(self.snapshot)
+
+    @cached_property
+    def given_apart(self) -> bool:
+        """Whether a framework was given values that make ranks call differently."""
+        return any(one.decides_calls for one in broken(self.snapshot.agreements))
 
     @cached_property
     def thread_clash(self) -> ThreadClash | None:
@@ -278,12 +284,13 @@ class Context:
         """Ranks that died or raised because of a mismatch, with that mismatch."""
         result: dict[int, Mismatch | MessageMismatch] = {}
         for rank, report in self.reports.items():
-            call = self.last_call(rank)
-            if call is None or report.state not in ("died", "raised"):
+            if report.state not in ("died", "raised"):
                 continue
             if report.state == "died" and report.exit_signal not in _ABORTS:
                 continue
-            mismatch = self._mismatch_before(rank, call)
+            call = self.last_call(rank)
+            mismatch = self._mismatch_before(rank, call) if call is not None else None
+            mismatch = mismatch or self._overflow(rank)
             if mismatch is not None:
                 result[rank] = mismatch
         return result
@@ -304,6 +311,19 @@ class Context:
             foreign = own_error is None or is_peer_error(own_error)
             if mismatch.sequence == call.sequence or (spoiled and foreign):
                 return mismatch
+        return None
+
+    def _overflow(self, rank: int) -> MessageMismatch | None:
+        """Return the message that did not fit into the tensor of a rank that died.
+
+        gloo aborts the process or writes past the end of the tensor, maybe after the call.
+        """
+        if self.reports[rank].state != "died":
+            return None
+        for message in self.matching.message_mismatches:
+            sent, room = message_bytes(message.send), message_bytes(message.receive)
+            if message.receiver == rank and sent is not None and room is not None and sent > room:
+                return message
         return None
 
     # -- places ----------------------------------------------------------------------------------

@@ -79,6 +79,17 @@ def _on_each(fact: Fact, texts: list[str]) -> str:
 # -- what happened -----------------------------------------------------------------------------
 
 
+def _given_apart(finding: Finding) -> str:
+    values, ranks = finding.values, ranks_text(finding.ranks)
+    axis, what = values["axis"], values["what"]
+    together = f"one {axis}-parallel group" if axis != "model" else "one copy of the model"
+    if what.startswith("parameter "):
+        when, name = "begin" if values["number"] == 1 else "end", what.partition(" ")[2]
+        return f"{ranks} of {together} {when} with different values of {name}"
+    step = f" in step {values['number']}" if values["number"] > 1 and what != "tokens" else ""
+    return f"{ranks} of {together} differ in {what}{step}"
+
+
 def _loss_not_finite(finding: Finding) -> str:
     loss, backward = finding.values["loss"], finding.values["backward"]
     text = (
@@ -256,6 +267,7 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         f"{_model(f.values)} is not wrapped in DDP: each rank trains its own copy, and they drift "
         "apart"
     ),
+    "given-apart": _given_apart,
     "trained-without-strategy": (
         "{ranks} trained the same model without a strategy that connects workers: no gradient was "
         "exchanged"
@@ -638,6 +650,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "differ-at-the-end": "{parameters:parameter} differ at the end, first {name}",
     "nothing-sent": "no gradient and no parameter was sent in {steps:step} of {optimizer}",
     "updates-of-one-replica": "every update of the optimizer was that of one replica",
+    "given": lambda f: f"{f.values['what']} is {f.values['value']} on {ranks_text(f.ranks)}",
     "pipelines-equal": lambda f: (
         "the pipelines of all workers are equal, with all their constants"
         + ("; each worker draws its own order" if f.values["shuffled"] else "")

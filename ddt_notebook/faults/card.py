@@ -111,6 +111,8 @@ class FaultCard:
         Number of ranks.
     options
         Further keyword arguments for `Session`, such as ``{"group": False}``.
+    needs
+        Modules that its cells import, beyond torch; without them, the tests do not run it.
     setup
         A cell that runs before the broken and before the fixed one.
     in_source
@@ -138,6 +140,7 @@ class FaultCard:
     apart: Mapping[str, str] = field(default_factory=dict)
     n: int = 2
     options: Mapping[str, Any] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
     setup: str = ""
     in_source: bool = True
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from .agreements import RankAgreements
 from .checkpoints import RankCheckpoints
 from .clock import Clock
 from .exchanged import RankExchanged
@@ -31,7 +32,7 @@ class Observation:
     rank
         Global rank.
     placement, partition, parity, memory, timeline, training, performance, checkpoints, shown, \
-    exchanged, tensorflow
+    exchanged, tensorflow, agreements
         This rank's part of the field of `Snapshot` that has the same name.
     environment
         Facts about the environment of the rank's process, by name.
@@ -49,6 +50,7 @@ class Observation:
     shown: RankShown | None = None
     exchanged: RankExchanged | None = None
     tensorflow: RankTensorFlow | None = None
+    agreements: RankAgreements | None = None
     environment: dict[str, str] | None = None
 
     def updated(self, other: Observation) -> Observation:

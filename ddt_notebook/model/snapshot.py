@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from . import codec
+from .agreements import RankAgreements
 from .branches import RankBranches
 from .checkpoints import RankCheckpoints
 from .collective import Call
@@ -166,6 +167,8 @@ class Snapshot:
     tensorflow
         The data that workers of TensorFlow distributed and the updates that they made, after a run
         in a session that prepared them.
+    agreements
+        What a framework gave the ranks that has to be equal on some of them.
     timeline
         What each rank did at what time; only after a run with ``trace=True``.
     branches
@@ -208,6 +211,7 @@ class Snapshot:
     shown: tuple[RankShown, ...] = ()
     exchanged: tuple[RankExchanged, ...] = ()
     tensorflow: tuple[RankTensorFlow, ...] = ()
+    agreements: tuple[RankAgreements, ...] = ()
     branches: tuple[RankBranches, ...] = ()
     running: AskedRunning | None = None
 

@@ -462,7 +462,9 @@ def replace_cuda_internals(exchange_device: Callable[[int], int]) -> None:
     """Let libraries choose the current GPU through a function, and initialize nothing."""
     cuda: Any = torch.cuda
     cuda._exchange_device = cuda._maybe_exchange_device = exchange_device
-    cuda._lazy_init = lambda: None
+    for module in (cuda, cuda.random):
+        module._lazy_init = lambda: None
+        module._lazy_call = lambda act, **_: act()
 
 
 def make_wrappers_by(make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:

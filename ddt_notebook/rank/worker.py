@@ -239,6 +239,7 @@ class Rank:
         self._flight.begin_run()
         for probe in _RECORDING:
             probe.RECORD.begin_run()
+        frameworks.begin_run()
         if self._group.framework is not None:
             self._group.framework.begin_run()
         tracer = Tracer(self._spec.rank, self._own_variables) if command.trace else None
@@ -361,9 +362,10 @@ class Rank:
         try:
             seen, notes = automatic.observe(rank, self._own_variables(), well=well)
             names = self._own_variables()
-            also = framework.observed(rank, names) if framework is not None else None
-            if also is not None:
-                seen = seen.updated(also) if seen is not None else also
+            own = framework.observed(rank, names) if framework is not None else None
+            for also in (own, frameworks.observed(rank, names)):
+                if also is not None:
+                    seen = seen.updated(also) if seen is not None else also
         except Exception as error:  # noqa: BLE001  (a variable may raise anything)
             return None, (f"what was trained could not be observed: {error}",)
         else:

@@ -16,6 +16,8 @@ def _runnable(name: str) -> FaultCard:
     framework = PREPARED.get(one.framework)
     for module in framework.modules if framework is not None else ():
         pytest.importorskip(module, reason=f"make test-{framework.extra} installs it")
+    for module in one.needs:
+        pytest.importorskip(module, reason=f"make test-{module.partition('.')[0]} installs it")
     return one
 
 

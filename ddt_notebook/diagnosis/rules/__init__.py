@@ -39,6 +39,7 @@ from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Finding
 
 from . import (
+    agreements,
     checkpoints,
     crash,
     cycle,
@@ -79,6 +80,7 @@ _MODULES = (
     crash,
     exception,
     setup,
+    agreements,
     threads,
     mismatch,
     groups,

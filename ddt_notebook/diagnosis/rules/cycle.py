@@ -19,7 +19,7 @@ from .groups import hung_by_skip
 
 def wait_cycles(context: Context) -> Iterator[Finding]:
     """Report sets of blocked ranks that wait for each other; the finding names both sides."""
-    if hung_by_skip(context) or context.thread_clash is not None:
+    if hung_by_skip(context) or context.thread_clash is not None or context.given_apart:
         return
     edges = {
         rank: frozenset(

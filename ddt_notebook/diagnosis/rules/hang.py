@@ -57,7 +57,7 @@ class _Absence:
 
 def missing_ranks(context: Context) -> Iterator[Finding]:
     """Report, for each call that cannot complete, the ranks that never entered it."""
-    if hung_by_skip(context) or context.thread_clash is not None:
+    if hung_by_skip(context) or context.thread_clash is not None or context.given_apart:
         return
     for (_, state), absence in sorted(_absences(context).items(), key=lambda item: item[0]):
         if not _is_consequence(context, absence):

@@ -34,7 +34,7 @@ _BY_RANK = frozenset({"collective-under-rank-condition", "early-exit-on-rank-con
 
 def mismatches(context: Context) -> Iterator[Finding]:
     """Report collectives that their members entered with different calls."""
-    if context.thread_clash is not None:
+    if context.thread_clash is not None or context.given_apart:
         return
     for mismatch in context.matching.mismatches:
         if not (mismatch.out_of_step and context.handled.keys() & set(mismatch.minority)):
@@ -294,6 +294,8 @@ def _consequences(context: Context, mismatch: Mismatch | MessageMismatch) -> lis
 
 def message_mismatches(context: Context) -> Iterator[Finding]:
     """Report sends whose receive has another size or data type."""
+    if context.given_apart:
+        return
     seen: dict[tuple[object, ...], int] = {}
     for mismatch in context.matching.message_mismatches:
         key = (mismatch.ranks, mismatch.send.where, mismatch.receive.where, mismatch.fields)

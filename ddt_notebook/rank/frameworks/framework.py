@@ -65,6 +65,13 @@ class Framework:
         """
         return None
 
+    def parts(self, module: Any) -> Mapping[int, str]:
+        """Which part of a whole each parameter or buffer of a module is, by its ``id``.
+
+        Ranks compare equal parts only. What is not listed is the whole.
+        """
+        return {}
+
     def free(self) -> None:
         """End this rank's wait in a collective of the framework; the monitor's thread calls it."""
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 from ..probes.calls import CallLog
 from .accelerate import Accelerate
 from .deepspeed import DeepSpeed
 from .framework import Framework
+from .megatron import Megatron
 from .tensorflow import TensorFlow
 
-FRAMEWORKS: tuple[Framework, ...] = (Accelerate(), DeepSpeed())
+if TYPE_CHECKING:
+    from ...model import Observation
+
+FRAMEWORKS: tuple[Framework, ...] = (Accelerate(), DeepSpeed(), Megatron())
 #: Those for which a session prepares its ranks, by their names in `model.frameworks`.
 PREPARED: dict[str, type[Framework]] = {"tensorflow": TensorFlow}
 
@@ -23,6 +30,27 @@ def begin_script() -> None:
     """Forget what an earlier script has left in this process."""
     for framework in FRAMEWORKS:
         framework.begin_script()
+
+
+def begin_run() -> None:
+    """Begin to observe another cell or script."""
+    for framework in FRAMEWORKS:
+        framework.begin_run()
+
+
+def observed(rank: int, namespace: Mapping[str, Any]) -> Observation | None:
+    """What the frameworks observed since the run began; None if they observed nothing."""
+    found: Observation | None = None
+    for framework in FRAMEWORKS:
+        seen = framework.observed(rank, namespace)
+        if seen is not None:
+            found = seen if found is None else found.updated(seen)
+    return found
+
+
+def parts(module: Any) -> dict[int, str]:
+    """Which part of a whole each parameter or buffer is; see `Framework.parts`."""
+    return {key: part for one in FRAMEWORKS for key, part in one.parts(module).items()}
 
 
 def forget_groups() -> list[str]:

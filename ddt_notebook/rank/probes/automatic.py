@@ -9,7 +9,7 @@ import torch
 
 from ...model import Observation
 from . import checkpoints, early_reads, exchanged, loaders, performance, registry, shown, training
-from .objects import find, local_bytes, optimizer_state
+from .objects import buffers, find, local_bytes, optimizer_state
 from .simulated import simulated_gpus
 
 #: With more bytes of tensors than this, fingerprints would delay the end of a cell: they read
@@ -76,7 +76,7 @@ def _loaders_used() -> bool:
 
 def _bytes(namespace: Mapping[str, Any]) -> int:
     found = find(namespace)
-    parameters = [p for m in found.modules.values() for p in (*m.parameters(), *m.buffers())]
+    parameters = [p for m in found.modules.values() for p in (*m.parameters(), *buffers(m))]
     states = [
         value
         for optimizer in found.optimizers.values()

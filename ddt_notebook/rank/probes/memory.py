@@ -16,7 +16,7 @@ from ... import system_memory
 from ...model.memory import MemoryKind, RankMemory
 from .. import torch_private
 from . import process_memory
-from .objects import Objects, find, local, local_bytes, optimizer_state, unwrap
+from .objects import Objects, buffers, find, local, local_bytes, optimizer_state, unwrap
 from .simulated import simulated_gpus
 
 #: The largest number of nodes of an autograd graph that are visited.
@@ -128,11 +128,11 @@ def _parts(
         for _, value, _ in optimizer_state(optimizer, {})
         if isinstance(value, torch.Tensor)
     ]
-    buffers = {id(b): b for module in modules for b in module.buffers()}
+    held = {id(b): b for module in modules for b in buffers(module)}
     yield "parameters", local_bytes(parameters)
     yield "gradients", local_bytes(gradients)
     yield "optimizer state", local_bytes(state)
-    yield "buffers", local_bytes(buffers.values())
+    yield "buffers", local_bytes(held.values())
     buckets = (
         _bucket_bytes(ddp)
         for ddp in ddp_modules(modules)

@@ -68,7 +68,7 @@ def find(namespace: Mapping[str, Any], names: list[str] | None = None) -> Object
         except Exception:  # noqa: BLE001  (a proxy of another library may raise anything)
             found.unreadable.append(name)
     _keep_outermost(found)
-    held = {id(t) for m in found.modules.values() for t in (*m.parameters(), *m.buffers())}
+    held = {id(t) for m in found.modules.values() for t in (*m.parameters(), *buffers(m))}
     found.tensors = {n: t for n, t in found.tensors.items() if id(t) not in held}
     return found
 
@@ -132,6 +132,11 @@ def _keep_outermost(found: Objects) -> None:
     for name, module in list(found.modules.items()):
         if id(module) in inside:
             del found.modules[name]
+
+
+def buffers(module: nn.Module) -> Iterator[torch.Tensor]:
+    """The buffers of a module; Megatron-core's DDP has another attribute of that name."""
+    return (buffer for _, buffer in module.named_buffers())
 
 
 def unwrap(module: nn.Module) -> tuple[nn.Module, Wrapper]:

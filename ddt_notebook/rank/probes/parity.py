@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import UninitializedTensorMixin
 
 from ...model.parity import ParityItem, ParityRole, RankParity, ValueDifference
+from ..frameworks import registered as frameworks
 from . import training
 from .fingerprints import fingerprint, has_content, shape_text, sketch
 from .objects import (
@@ -43,6 +44,7 @@ class _Item:
     name: str
     role: ParityRole
     value: Any  # a tensor, or the text of a setting
+    part: str = ""  # what a framework says of it
 
 
 def observe(
@@ -93,7 +95,9 @@ def observe(
         elif isinstance(item.value, torch.Tensor):
             items += _described(item)
         else:
-            items.append(ParityItem(name=item.name, role=item.role, value=item.value))
+            items.append(
+                ParityItem(name=item.name, role=item.role, value=item.value, part=item.part)
+            )
     kinds = {name: unwrap(module)[1] for name, module in found.modules.items()}
     modules = found.modules.items()
     return RankParity(
@@ -118,13 +122,16 @@ def observe(
 
 def _items(found: Objects, *, sampled: bool = False) -> Iterator[_Item]:
     flattened: set[int] = set()
+    parts: dict[int, str] = {}
     for root, module in found.modules.items():
         inner, wrapper = unwrap(module)
         yield _Item(f"{root}.training", "setting", str(inner.training))
         if wrapper in FLATTENING:  # each rank holds a different part
             flattened.update(map(id, inner.parameters()))
         else:
-            yield from _tensors_of(root, inner, gradients=not sampled)
+            own = frameworks.parts(inner)
+            parts |= own
+            yield from _tensors_of(root, inner, own, gradients=not sampled)
     names = found.parameter_names()
     for root, optimizer in found.optimizers.items():
         for name, text in optimizer_settings(optimizer, on_gpu=not sampled):
@@ -134,19 +141,23 @@ def _items(found: Objects, *, sampled: bool = False) -> Iterator[_Item]:
                 continue
             if isinstance(value, (torch.Tensor, int, float)):
                 tensor = isinstance(value, torch.Tensor)
-                yield _Item(f"{root}.state.{name}", "state", value if tensor else value_text(value))
+                held = value if tensor else value_text(value)
+                yield _Item(f"{root}.state.{name}", "state", held, parts.get(id(parameter), ""))
     if not sampled:
         yield from _random_states()
 
 
-def _tensors_of(root: str, module: nn.Module, *, gradients: bool) -> Iterator[_Item]:
+def _tensors_of(
+    root: str, module: nn.Module, parts: Mapping[int, str], *, gradients: bool
+) -> Iterator[_Item]:
     for name, parameter in module.named_parameters():
-        yield _Item(f"{root}.{name}", "parameter", parameter)
+        yield _Item(f"{root}.{name}", "parameter", parameter, parts.get(id(parameter), ""))
     for name, buffer in module.named_buffers():
-        yield _Item(f"{root}.{name}", "buffer", buffer)
+        yield _Item(f"{root}.{name}", "buffer", buffer, parts.get(id(buffer), ""))
     for name, parameter in module.named_parameters() if gradients else ():
         if parameter.grad is not None:
-            yield _Item(f"{root}.{name}.grad", "gradient", parameter.grad)
+            part = parts.get(id(parameter), "")
+            yield _Item(f"{root}.{name}.grad", "gradient", parameter.grad, part)
 
 
 def _random_states() -> Iterator[_Item]:
@@ -168,7 +179,7 @@ def _described(item: _Item) -> list[ParityItem]:
     """A tensor as an item; empty if ranks cannot compare its content."""
     if isinstance(item.value, UninitializedTensorMixin):
         return []
-    part = _part(item.value)
+    part = item.part or _part(item.value)
     tensor = local(item.value)
     if part is None or not has_content(tensor):
         return []
@@ -189,7 +200,7 @@ def _sampled(item: _Item) -> list[ParityItem]:
     """A tensor as an item, by some of its elements; empty if it cannot be read at once."""
     if isinstance(item.value, UninitializedTensorMixin):
         return []
-    tensor, part = local(item.value), _part(item.value)
+    tensor, part = local(item.value), item.part or _part(item.value)
     # a subclass may wait for a collective when its content is read
     if type(tensor) is not torch.Tensor or part is None or not tensor.is_cpu:
         return []

@@ -23,6 +23,7 @@ from . import training
 from .objects import (
     FLATTENING,
     Objects,
+    buffers,
     find,
     is_dtensor,
     local,
@@ -86,7 +87,7 @@ def _module(
 
 def _attributes(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Tensors that a module holds but has not registered."""
-    registered = {id(t) for t in (*module.parameters(), *module.buffers())}
+    registered = {id(t) for t in (*module.parameters(), *buffers(module))}
     for prefix, part in module.named_modules():
         for key, value in _own_values(part):
             # a tensor with a grad_fn was computed in the last step and is not part of the model

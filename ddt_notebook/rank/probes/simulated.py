@@ -43,6 +43,7 @@ generators: weakref.WeakKeyDictionary[Any, torch.device | None] = weakref.WeakKe
 #: What the user should know about the simulation of the current cell.
 _notes: list[str] = []
 _active: SimulatedGPUs | None = None
+_NOTHING = contextlib.nullcontext()
 
 
 def simulated_gpus() -> int:
@@ -129,6 +130,8 @@ class SimulatedGPUs(torch_private.TorchDispatchMode):  # type: ignore[misc]
         self.current = 0
         #: The device on which a library currently creates its own tensors.
         self.ambient: torch.device | None = None
+        #: The default generator of each GPU.
+        self.generators: tuple[torch.Generator, ...] = ()
         self._unchecked = False
         self._rules = torch_private.FakeTensorMode(allow_non_fake_inputs=True)
 
@@ -192,7 +195,9 @@ class SimulatedGPUs(torch_private.TorchDispatchMode):  # type: ignore[misc]
             return args[0]
         elif name == _DETACHES_NUMBER and not inputs:
             return torch.as_tensor(args[0], dtype=torch.result_type(0, args[0]))
-        result = func(*args, **kwargs)
+        draws = torch.Tag.nondeterministic_seeded in func.tags and kwargs.get("generator") is None
+        with self._drawing_from(device) if draws and device is not None else _NOTHING:
+            result = func(*args, **kwargs)
         if device is not None:
             known = {torch_private.storage_identity(tensor) for tensor in inputs}
             outputs = _tensors(result)
@@ -201,6 +206,22 @@ class SimulatedGPUs(torch_private.TorchDispatchMode):  # type: ignore[misc]
                 if torch_private.storage_identity(tensor) not in known | {None}:
                     mark(tensor.untyped_storage(), own[at] if own else device)
         return result
+
+    @contextlib.contextmanager
+    def _drawing_from(self, device: torch.device) -> Iterator[None]:
+        """Let random numbers come from the state of a GPU.
+
+        An operation without a generator draws from the state of the CPU, which is exchanged for the
+        time of the operation.
+        """
+        own, cpu = self.generators[device.index], torch.default_generator
+        kept = cpu.get_state()
+        cpu.set_state(own.get_state())
+        try:
+            yield
+        finally:
+            own.set_state(cpu.get_state())
+            cpu.set_state(kept)
 
     def _meeting(
         self, func: Any, inputs: list[torch.Tensor], args: Any, kwargs: Any

@@ -48,8 +48,6 @@ _NOTHING_TO_DO = (
     "reset_max_memory_cached",
     "set_per_process_memory_fraction",
     "set_sync_debug_mode",
-    "manual_seed",
-    "manual_seed_all",
 )
 
 
@@ -109,6 +107,8 @@ def _patch_cuda(gpus: SimulatedGPUs) -> None:
     cuda.current_device = lambda: gpus.current
     cuda.set_device = set_device
     torch_private.replace_cuda_internals(exchange)
+    for name in ("current_device", "device_count", "is_initialized"):
+        setattr(torch.cuda.random, name, getattr(cuda, name))
     cuda.get_device_name = lambda device=None: f"simulated GPU {index(device)}"
     # libraries read it to choose faster implementations on new GPUs
     cuda.get_device_capability = lambda device=None: (0, 0)
@@ -134,13 +134,6 @@ def _patch_cuda(gpus: SimulatedGPUs) -> None:
         psutil.virtual_memory().available,
         psutil.virtual_memory().total,
     )
-    # the CPU draws the numbers, so its state is that of each GPU
-    cuda.get_rng_state = lambda device=GPU: torch.get_rng_state()
-    cuda.set_rng_state = lambda new_state, device=GPU: torch.set_rng_state(new_state)
-    cuda.get_rng_state_all = lambda: [torch.get_rng_state()] * gpus.count
-    cuda.set_rng_state_all = lambda new_states: torch.set_rng_state(next(iter(new_states)))
-    cuda.initial_seed = torch.initial_seed
-    cuda.default_generators = (torch.default_generator,) * gpus.count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,7 +212,7 @@ def _patch_tensors(gpus: SimulatedGPUs) -> None:
 
     def device(tensor: torch.Tensor) -> torch.device:
         simulated = device_of(tensor) or mark_of(tensor)
-        return original_device.__get__(tensor) if simulated is None else simulated
+        return _real_device(tensor, original_device) if simulated is None else simulated
 
     def to(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         other = args[0] if args else kwargs.get("other")
@@ -278,6 +271,15 @@ def _patch_tensors(gpus: SimulatedGPUs) -> None:
     torch.UntypedStorage.clone = _marked(torch.UntypedStorage.clone)  # type: ignore[method-assign]
     for name in ("tensor", "as_tensor", "asarray"):
         setattr(torch, name, _then_moved(getattr(torch, name)))
+
+
+def _real_device(tensor: torch.Tensor, original: Any) -> torch.device:
+    try:
+        found = original.__get__(tensor)
+    except RuntimeError:  # ShardedTensor knows the getter that was replaced, and only that one
+        own = type(tensor)
+        found = own.__torch_function__(original.__get__, (own,), (tensor,))
+    return found  # type: ignore[no-any-return]
 
 
 def _wrapping(gpus: SimulatedGPUs, original: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Generators of random numbers on simulated GPUs: the CPU draws the numbers."""
+"""Random numbers on simulated GPUs: each GPU has a state of its own, from which the CPU draws."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .simulated import CPU, SimulatedGPUs, generators
+from .simulated import CPU, GPU, SimulatedGPUs, generators
 
 
 class _LikeOriginal(type(torch.Generator)):  # type: ignore[misc]
@@ -17,7 +17,7 @@ class _LikeOriginal(type(torch.Generator)):  # type: ignore[misc]
 
 
 def install(gpus: SimulatedGPUs) -> None:
-    """Let ``torch.Generator`` accept simulated devices."""
+    """Let ``torch.Generator`` accept simulated devices, and give each GPU its default generator."""
 
     class Generator(torch.Generator, metaclass=_LikeOriginal):
         def __new__(cls, device: Any = CPU) -> Any:
@@ -37,3 +37,8 @@ def install(gpus: SimulatedGPUs) -> None:
     Generator.__qualname__ = "Generator"
     Generator.__module__ = "torch"
     torch.Generator = Generator  # type: ignore[misc]
+    gpus.generators = tuple(Generator(torch.device(GPU, index)) for index in range(gpus.count))
+    cuda: Any = torch.cuda
+    cuda.default_generators = gpus.generators
+    for generator in gpus.generators:
+        generator.manual_seed(torch.initial_seed())

@@ -24,7 +24,7 @@ from ...model.timeline import BACKWARD, WAIT, RankTimeline
 from ...model.torch_features import TIMELINE
 from .. import torch_private
 from . import memory, process_memory
-from .objects import find
+from .objects import buffers, find
 
 #: The trace ends after this many steps or seconds, since its events are kept in memory.
 _MAX_STEPS, _MAX_S = 200, 120.0
@@ -218,7 +218,7 @@ class Tracer:
         self._roots.add(module)
         self._forwards += 1
         found = find(self._variables())
-        others = [*module.parameters(), *module.buffers(), *found.tensors.values()]
+        others = [*module.parameters(), *buffers(module), *found.tensors.values()]
         kept = memory.kept_for_backward(output, others)
         self._activations = max(self._activations, kept)
         held = memory.of_models(self._rank, self._roots, self._optimizers)

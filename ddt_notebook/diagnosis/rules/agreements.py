@@ -1,0 +1,71 @@
+"""A rule about values that a framework needs equal on some ranks, and that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.context import Context
+from ddt_notebook.model import Fact, Finding
+from ddt_notebook.model.agreements import Broken, broken
+
+#: By framework and by the first word of what differs: the cause.
+_CAUSES = {
+    "megatron-core": {
+        "num_microbatches": "megatron-micro-batches-differ",
+        "seq_length": "megatron-stage-tensors-differ",
+        "micro_batch_size": "megatron-stage-tensors-differ",
+        "pipeline_dtype": "megatron-stage-tensors-differ",
+        "seed": "megatron-seeds-differ",
+        "tokens": "megatron-tokens-differ",
+        "parameter": "megatron-parameters-differ",
+    }
+}
+_SYMPTOMS = {"hung": "D.2.1", "failed": "D.1.1"}
+
+
+def given_apart(context: Context) -> Iterator[Finding]:
+    """Report what differs first, once for each cause.
+
+    Parameters that differ are reported only if nothing explains it.
+    """
+    snapshot = context.snapshot
+    seen: set[str] = set()
+    for one in broken(snapshot.agreements):
+        cause = _CAUSES.get(one.framework, {}).get(one.what.partition(" ")[0])
+        is_parameter = one.what.startswith("parameter ")
+        if cause is None or cause in seen or (is_parameter and seen):
+            continue
+        lines = {given.where for given in one.given.values()}
+        if len(lines) > 1 or (is_parameter and one.number > 1 and snapshot.outcome != "ok"):
+            continue  # a rank that is elsewhere may well be given something else
+        seen.add(cause)
+        yield _finding(context, one, cause)
+
+
+def _finding(context: Context, one: Broken, cause: str) -> Finding:
+    # a tensor's value is a fingerprint, which would say nothing
+    numbers = () if one.what.startswith(("parameter ", "tokens")) else tuple(one.values.items())
+    facts = [
+        Fact(kind="given", ranks=tuple(ranks), values={"what": one.what, "value": value})
+        for value, ranks in numbers
+    ]
+    return conclude(
+        _SYMPTOMS.get(context.snapshot.outcome, "D.2.4"),
+        "given-apart",
+        cause=cause,
+        ranks=sorted(one.given),
+        values={
+            "what": one.what,
+            "axis": one.axis,
+            "number": one.number,
+            "among": next(iter(one.given.values())).among,
+        },
+        places={
+            rank: context.place(given.where, "called") for rank, given in sorted(one.given.items())
+        },
+        facts=facts,
+    )
+
+
+RULES = (given_apart,)

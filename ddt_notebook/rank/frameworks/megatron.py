@@ -1,0 +1,294 @@
+"""What Megatron-core needs to be equal on the ranks of its groups, and what it keeps of them.
+
+Its collectives pass through ``torch.distributed``. What it was given is recorded, because many
+differences raise nothing: a tensor-parallel group with other seeds or other tokens computes on.
+
+Checked with Megatron-core 0.16. Every attribute is looked up with a default: with a version that
+lacks one, the rank works as without this module.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from ...model import Observation, Position
+from ...model.agreements import Given, RankAgreements
+from ..after_import import AfterImport
+from ..probes.fingerprints import fingerprint
+from ..probes.frames import user_line
+from ..probes.objects import buffers, local, local_bytes
+from .framework import Framework
+
+if TYPE_CHECKING:
+    from ..probes.calls import CallLog
+
+_STATE = "megatron.core.parallel_state"
+#: What `Megatron.forget_groups` says if there were groups.
+GROUPS_ENDED = (
+    "the process group was formed again, and Megatron-core's groups have ended: call "
+    "initialize_model_parallel() again and make the model again"
+)
+#: Functions that run a step; `get_forward_backward_func` returns one of them.
+_SCHEDULES = (
+    "forward_backward_no_pipelining",
+    "forward_backward_pipelining_without_interleaving",
+    "forward_backward_pipelining_with_interleaving",
+)
+#: Arguments of a step that all ranks of one model have to be given alike.
+_ALIKE = ("num_microbatches", "seq_length", "micro_batch_size")
+#: Steps and micro-batches of a run that are recorded; more of them would only repeat the same.
+_MOST_STEPS, _MOST_TOKENS = 1000, 4
+#: With more bytes of parameters than this, fingerprints would delay a step.
+_MOST_BYTES = 1 << 30
+#: Attributes of a configuration with the share of elements that dropout drops.
+_DROPOUT = ("hidden_dropout", "attention_dropout")
+
+
+class Megatron(Framework):
+    """Megatron-core."""
+
+    def __init__(self) -> None:
+        self._given: list[Given] = []
+        self._counts: Counter[str] = Counter()
+        self._seed: tuple[str, Position | None] | None = None  # the last one, maybe of another cell
+        self._models: weakref.WeakSet[Any] = weakref.WeakSet()  # of this run
+
+    def install(self, calls: CallLog) -> None:
+        """Watch Megatron-core once it is imported."""
+        pipelines = "megatron.core.pipeline_parallel.schedules"
+        AfterImport(pipelines, self._watch_schedules).install()
+        AfterImport("megatron.core.tensor_parallel.random", self._watch_seeds).install()
+        AfterImport("megatron.core.tensor_parallel.layers", self._watch_tokens).install()
+
+    def begin_script(self) -> None:
+        """Forget the groups of an earlier script."""
+        self.forget_groups()
+
+    def begin_run(self) -> None:
+        """Begin to observe another run."""
+        self._given.clear()
+        self._counts.clear()
+        self._models.clear()
+
+    def observed(self, rank: int, namespace: Mapping[str, Any]) -> Observation | None:
+        """What Megatron-core was given in the run."""
+        if not self._given:
+            return None
+        given = (*self._given, *self._at_end())
+        seen = RankAgreements(rank=rank, framework="megatron-core", given=given)
+        return Observation(rank=rank, agreements=seen)
+
+    def forget_groups(self) -> list[str]:
+        """Forget groups that have ended; returns a note if there were some."""
+        self._seed = None
+        state = sys.modules.get(_STATE)
+        if state is None or not state.model_parallel_is_initialized():
+            return []
+        state.destroy_model_parallel()
+        return [GROUPS_ENDED]
+
+    def parts(self, module: torch.nn.Module) -> Mapping[int, str]:
+        """Which part of the model each parameter or buffer is, by its ``id``."""
+        state = _state()
+        kind = getattr(sys.modules.get("megatron.core.transformer.module"), "MegatronModule", None)
+        if state is None or kind is None or not any(isinstance(m, kind) for m in module.modules()):
+            return {}
+        stage, part = _coordinate(state, "pipeline_model"), _coordinate(state, "tensor_model")
+        found = {id(buffer): stage for buffer in buffers(module)}
+        for parameter in module.parameters():
+            own = part if _is_divided(parameter) else ""
+            found[id(parameter)] = ", ".join(filter(None, (stage, own)))
+        return found
+
+    # -- what is watched -----------------------------------------------------------------------
+
+    def _watch_schedules(self, module: ModuleType) -> None:
+        for name in _SCHEDULES:
+            original = getattr(module, name, None)
+            if original is not None:
+                setattr(module, name, self._recording(original, self._begins_step))
+
+    def _watch_seeds(self, module: ModuleType) -> None:
+        name = "model_parallel_cuda_manual_seed"
+        original = getattr(module, name, None)
+        if original is not None:
+            setattr(module, name, self._recording(original, self._seeds))
+
+    def _watch_tokens(self, module: ModuleType) -> None:
+        embedding = getattr(module, "VocabParallelEmbedding", None)
+        if embedding is not None:
+            embedding.forward = self._recording(embedding.forward, self._embeds)
+
+    @staticmethod
+    def _recording(original: Any, record: Callable[[Mapping[str, Any]], None]) -> Any:
+        signature = inspect.signature(original)
+
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            try:
+                given = signature.bind(*args, **kwargs).arguments
+            except TypeError:  # Megatron-core will refuse them
+                given = {}
+            if given and _state() is not None:
+                record(given)
+            return original(*args, **kwargs)
+
+        return call
+
+    def _begins_step(self, given: Mapping[str, Any]) -> None:
+        where, state = user_line(sys._getframe(2)), _state()
+        self._counts["step"] += 1
+        number = self._counts["step"]
+        if number > _MOST_STEPS:
+            return
+        chunks = given.get("model")
+        models = list(chunks) if isinstance(chunks, (list, tuple)) else [chunks]
+        config = _config(models[0])
+        whole = _members(state, "get_model_parallel_group")
+        varies = getattr(config, "variable_seq_lengths", False)
+        for what in _ALIKE:
+            if what in given and not (varies and what == "seq_length"):
+                self._note(what, given[what], number, "model", whole, where)
+        stages = _members(state, "get_pipeline_model_parallel_group")
+        dtype = getattr(config, "pipeline_dtype", None)
+        self._note("pipeline_dtype", dtype, number, "pipeline", stages, where)
+        if all(isinstance(model, torch.nn.Module) for model in models):
+            new = [model for model in models if model not in self._models]
+            self._models.update(new)
+            if new and self._seed is not None and any(getattr(config, d, 0) for d in _DROPOUT):
+                seed, line = self._seed
+                self._note(
+                    "seed", seed, len(self._models), "tensor", _members(state, _TENSOR), line
+                )
+            for name, value, axis, among in _parameters(state, new):
+                self._note(f"parameter {name}", value, 1, axis, among, where)
+
+    def _seeds(self, given: Mapping[str, Any]) -> None:
+        self._seed = str(given.get("seed")), user_line(sys._getframe(2))
+
+    def _embeds(self, given: Mapping[str, Any]) -> None:
+        tokens = given.get("input_")
+        self._counts["tokens"] += 1
+        number = self._counts["tokens"]
+        if number <= _MOST_TOKENS and isinstance(tokens, torch.Tensor):
+            among = _members(_state(), _TENSOR)
+            if len(among) > 1:
+                value = f"{fingerprint(local(tokens)):016x}"
+                self._note("tokens", value, number, "tensor", among, user_line(sys._getframe(2)))
+
+    def _note(
+        self,
+        what: str,
+        value: object,
+        number: int,
+        axis: str,
+        among: tuple[int, ...],
+        where: Position | None,
+    ) -> None:
+        if len(among) > 1:
+            value = str(value).removeprefix("torch.")
+            decides = what in (*_ALIKE, "pipeline_dtype")
+            self._given.append(
+                Given(
+                    what=what,
+                    value=value,
+                    number=number,
+                    axis=axis,
+                    among=among,
+                    where=where,
+                    decides_calls=decides,
+                )
+            )
+
+    def _at_end(self) -> Iterator[Given]:
+        """The parameters at the end of the run, with the line of the last step."""
+        state = _state()
+        last = next((one for one in reversed(self._given) if one.what in _ALIKE), None)
+        if state is None or last is None:
+            return
+        for name, value, axis, among in _parameters(state, list(self._models)):
+            yield Given(
+                what=f"parameter {name}",
+                value=value,
+                number=2,
+                axis=axis,
+                among=among,
+                where=last.where,
+            )
+
+
+_TENSOR = "get_tensor_model_parallel_group"
+
+
+def _state() -> Any:
+    """The module that keeps the groups; None if there are none."""
+    state = sys.modules.get(_STATE)
+    return state if state is not None and state.model_parallel_is_initialized() else None
+
+
+def _members(state: Any, name: str, **options: Any) -> tuple[int, ...]:
+    """The ranks of one of the groups of this rank; none if there is no such group."""
+    try:
+        group = getattr(state, name)(**options)
+        return tuple(dist.get_process_group_ranks(group))
+    except (AssertionError, AttributeError, TypeError, ValueError, RuntimeError):
+        return ()
+
+
+def _coordinate(state: Any, axis: str) -> str:
+    """``pipeline 1``; empty if the axis has one rank."""
+    if getattr(state, f"get_{axis}_parallel_world_size")() == 1:
+        return ""
+    return f"{axis.partition('_')[0]} {getattr(state, f'get_{axis}_parallel_rank')()}"
+
+
+def _is_divided(parameter: Any) -> bool:
+    """Whether the ranks of a tensor-parallel group hold parts of a parameter."""
+    return bool(getattr(parameter, "tensor_model_parallel", False))
+
+
+def _config(model: Any) -> Any:
+    """The configuration of a model, wrapped or not."""
+    while model is not None and not hasattr(model, "config"):
+        model = getattr(model, "module", None)
+    return getattr(model, "config", None)
+
+
+def _parameters(
+    state: Any, models: list[torch.nn.Module]
+) -> Iterator[tuple[str, str, str, tuple[int, ...]]]:
+    """Name and fingerprint of each parameter, and the groups in which it has to be equal.
+
+    Not those of experts, which have groups of their own. Ranks of a GPU may differ in the last
+    digits, and they would have to wait for it.
+    """
+    named = [
+        (name if len(models) == 1 else f"{at}.{name}", parameter)
+        for at, model in enumerate(models)
+        for name, parameter in model.named_parameters()
+        if getattr(parameter, "allreduce", True)
+    ]
+    if local_bytes(parameter for _, parameter in named) > _MOST_BYTES:
+        return
+    tensor = _members(state, _TENSOR)
+    data = _members(state, "get_data_parallel_group", with_context_parallel=True)
+    for name, parameter in named:
+        if parameter.untyped_storage().device.type != "cpu":
+            continue
+        value = f"{fingerprint(local(parameter)):016x}"
+        name = name.removeprefix("module.")
+        if not _is_divided(parameter) and len(tensor) > 1:
+            yield name, value, "tensor", tensor
+        if len(data) > 1:
+            yield name, value, "data", data

@@ -1,0 +1,158 @@
+"""Programs of Megatron-core on CPU ranks with simulated GPUs, in cells, one after the other."""
+
+from __future__ import annotations
+
+import pytest
+
+import ddt_notebook as ddt
+from ddt_notebook.host.session import Session
+from ddt_notebook.rank.frameworks.megatron import GROUPS_ENDED
+from tests.trainers.programs import program
+
+from .megatron_programs import DROPOUT, EVALUATES, SAVES, at_top_level, gpt
+
+pytest.importorskip("megatron.core", reason="make test-megatron installs it")
+
+#: Programs with the number of ranks.
+HEALTHY = {
+    "tensor": (2, gpt(2, 1)),
+    "tensor-dropout": (2, gpt(2, 1, DROPOUT)),
+    "pipeline": (2, gpt(1, 2)),
+    "data": (2, gpt(1, 1)),
+    "evaluates": (2, program(gpt(1, 2), "after a step", EVALUATES)),
+    "saves": (2, program(gpt(2, 1), "at the end", SAVES)),
+    "variables of the notebook": (2, at_top_level(gpt(2, 1))),
+    "variables of a pipeline": (2, at_top_level(gpt(1, 2))),
+    "distributed optimizer": (2, gpt(1, 1, "", "use_distributed_optimizer=True")),
+    "tensor and pipeline": (4, gpt(2, 2)),
+    "all axes": (8, gpt(2, 2)),
+}
+RUN = "losses = run_step("
+SEEDS = "tensor_parallel.model_parallel_cuda_manual_seed(seed, force_reset_rng=True)"
+FORWARD = "output = model(tokens[:, :-1], position_ids, None, labels=tokens[:, 1:])"
+#: A program for two ranks, the symptom, the cause, and a line that the finding has to name.
+FAULTS = {
+    "other number of micro-batches": (
+        program(gpt(1, 2), "before the loop", "micro_batches = 2 + rank"),
+        "D.2.1",
+        "megatron-micro-batches-differ",
+        RUN,
+    ),
+    "other type of the messages": (
+        program(
+            gpt(1, 2),
+            "before the model",
+            'if rank == 1:\n    settings["pipeline_dtype"] = torch.bfloat16',
+        ),
+        "D.1.1",
+        "message-size-differs",
+        RUN,
+    ),
+    "other seeds": (
+        program(gpt(2, 1, DROPOUT), "before the seed", "seed = seed + rank"),
+        "D.2.4",
+        "megatron-seeds-differ",
+        SEEDS,
+    ),
+    "other tokens": (
+        program(gpt(2, 1), "before the data", "data_seed = rank"),
+        "D.2.4",
+        "megatron-tokens-differ",
+        FORWARD,
+    ),
+    "replicas begin apart": (
+        program(gpt(1, 1), "before the model", "torch.manual_seed(rank)"),
+        "D.2.4",
+        "megatron-parameters-differ",
+        RUN,
+    ),
+    "a step is skipped": (
+        program(gpt(2, 1), "in a step", "if rank == 1 and step == 2:\n    continue"),
+        "D.2.1",
+        "early-exit-on-rank-condition",
+        "if rank == 1 and step == 2:",
+    ),
+    "a stage leaves": (
+        program(gpt(1, 2), "in a step", "if rank == 0 and step == 2:\n    break"),
+        "D.2.1",
+        "message-without-partner",
+        RUN,
+    ),
+    "one rank saves": (
+        program(gpt(2, 1), "at the end", "if rank == 0:\n" + SAVES.replace("\n", "\n    ")),
+        "D.2.1",
+        "collective-under-rank-condition",
+        "if rank == 0:",
+    ),
+    "one rank reduces": (
+        program(
+            gpt(2, 1),
+            "at the end",
+            "if rank == 0:\n    dist.all_reduce(\n        losses[0]['loss'], "
+            "group=parallel_state.get_tensor_model_parallel_group()\n    )",
+        ),
+        "D.2.1",
+        "collective-under-rank-condition",
+        "if rank == 0:",
+    ),
+}
+
+
+def start(ranks: int) -> Session:
+    """Start a session, with variables under which Megatron-core's warnings stay away."""
+    session = ddt.Session(ranks, simulate=f"cuda:{ranks}")
+    session.run("import warnings; warnings.simplefilter('ignore')")
+    return session
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_healthy_programs_stay_quiet(ranks: int) -> None:
+    with start(ranks) as session:
+        for name, (wanted, source) in HEALTHY.items():
+            if wanted != ranks:
+                continue
+            result = session.run(source)
+            report = ddt.diagnose(result)
+            assert result.ok, f"{name}: {report}"
+            assert not report.findings, f"{name}: {report}"
+            assert not report.hints, f"{name}: {report}"
+            assert not any("could not" in note for note in result.snapshot.notes), name
+
+
+def test_faults_are_named_at_the_users_line_and_the_next_program_trains() -> None:
+    wrong = []
+    with start(2) as session:
+        for name, (source, symptom, cause, line) in FAULTS.items():
+            report = ddt.diagnose(session.run(source))
+            number = next(n for n, one in enumerate(source.splitlines(), 1) if one.strip() == line)
+            told = set()
+            if report.findings:
+                first = report.findings[0]
+                told = {place.line for place in first.places.values()}
+                told |= {fact.place.line for fact in first.facts if fact.place is not None}
+            if not told or (first.symptom, first.cause) != (symptom, cause) or number not in told:
+                wrong.append(f"{name}, line {number}: {report}")
+            session.run("import warnings; warnings.simplefilter('ignore')")
+        after = session.run(gpt(2, 1))
+        assert after.ok, str(ddt.diagnose(after))
+    assert not wrong, "\n\n".join(wrong)
+
+
+def test_groups_that_have_ended_are_noted() -> None:
+    with start(2) as session:
+        assert session.run(gpt(2, 1)).ok
+        assert not session.run("if rank == 0:\n    dist.barrier()").ok
+        after = session.run("x = torch.ones(1)\ndist.all_reduce(x)")
+        assert after.ok
+        assert GROUPS_ENDED in after.snapshot.notes
+
+
+def test_parity_compares_along_the_axes_of_the_mesh() -> None:
+    with start(4) as session:
+        assert session.run(at_top_level(gpt(2, 2))).ok
+        view = ddt.parity(session)
+        assert not view.flags, str(view)
+        norm = "model.module.decoder.layers[0].input_layernorm.weight"
+        assert session.run(f"if rank == 1:\n    {norm}.data.add_(1)").ok
+        (flag,) = ddt.parity(session).flags
+        assert "input_layernorm.weight" in flag.text

@@ -1,0 +1,57 @@
+"""What a framework needs equal on some ranks, and which differences are reported."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ddt_notebook.diagnosis.run_rules import diagnose
+from ddt_notebook.model import Cell, Position, RankReport, Report, Snapshot
+from ddt_notebook.model.agreements import Given, RankAgreements
+
+LINE = Position(file="cell[1]", line=3)
+COUNT = Given(
+    what="num_microbatches", value="2", axis="model", among=(0, 1), where=LINE, decides_calls=True
+)
+PARAMETER = Given(what="parameter norm.weight", value="a", axis="tensor", among=(0, 1), where=LINE)
+
+
+def report(first: list[Given], second: list[Given], outcome: str = "ok") -> Report:
+    given = tuple(
+        RankAgreements(rank=rank, framework="megatron-core", given=tuple(mine))
+        for rank, mine in enumerate((first, second))
+    )
+    ranks = tuple(RankReport(rank=rank, state="finished") for rank in range(2))
+    cell = Cell(number=1, source="model = make()\n\nrun_step()")
+    return diagnose(
+        Snapshot(cell=cell, ranks=ranks, world_size=2, outcome=outcome, agreements=given)  # type: ignore[arg-type]
+    )
+
+
+def test_a_value_that_decides_about_calls_is_named_with_both_values() -> None:
+    (finding,) = report([COUNT], [replace(COUNT, value="3")], "hung").findings
+    assert (finding.symptom, finding.cause) == ("D.2.1", "megatron-micro-batches-differ")
+    assert finding.ranks == [0, 1]
+    assert {place.line for place in finding.places.values()} == {3}
+    told = {fact.values["value"]: fact.ranks for fact in finding.facts if fact.kind == "given"}
+    assert told == {"2": (0,), "3": (1,)}
+
+
+def test_ranks_of_other_groups_other_lines_or_other_steps_may_differ() -> None:
+    alone = [replace(COUNT, among=(0, 2)), replace(COUNT, value="3", among=(1, 3))]
+    assert not report([alone[0]], [alone[1]]).findings
+    elsewhere = replace(COUNT, value="3", where=Position(file="cell[1]", line=9))
+    assert not report([COUNT], [elsewhere]).findings
+    assert not report([COUNT], [replace(COUNT, value="3", number=2)]).findings
+
+
+def test_parameters_that_differ_are_named_unless_something_explains_them() -> None:
+    other = replace(PARAMETER, value="b")
+    (finding,) = report([PARAMETER], [other]).findings
+    assert finding.cause == "megatron-parameters-differ"
+    assert "norm.weight" in finding.title
+    seeds = [replace(COUNT, what="seed", value=value, axis="tensor") for value in ("1", "2")]
+    (finding,) = report([seeds[0], PARAMETER], [seeds[1], other]).findings
+    assert finding.cause == "megatron-seeds-differ"
+    # a rank that failed may have made one more update
+    ends = [replace(one, number=2) for one in (PARAMETER, other)]
+    assert not [f for f in report([ends[0]], [ends[1]], "hung").findings if f.cause]
