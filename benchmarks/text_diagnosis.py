@@ -9,7 +9,6 @@ hostile logs, and for a folder with the logs of 4,096 ranks, of which one failed
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import random
@@ -24,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.linear_model import LogisticRegression
 
 from ddt_notebook.diagnosis.text import diagnose_text, matches, ranking
 from ddt_notebook.diagnosis.text.lines import separate
@@ -35,7 +33,6 @@ from .common import HEADER, Figure, check
 #: another stage than the first, in percent: three reports more than were measured on 120.
 HELD = {"first": 29.0, "first three": 12.0, "stage of the first": 18.5}
 TEMPERATURES = np.arange(0.3, 4.01, 0.1)
-BINS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.01)
 LOG_BYTES = 200_000_000
 #: Runs in a separate process, so that its memory can be measured.
 PROGRAM = """
@@ -92,12 +89,6 @@ def accuracy(path: str | Path) -> tuple[list[str], list[Figure]]:
         if first.symptom not in report["symptoms"]
     )
     lines += [f"  {number:3}  {pair}" for pair, number in wrong.most_common()]
-    lines += ["", "calibration (probability of the first: said, true, reports)"]
-    for low, high in itertools.pairwise(BINS):
-        inside = [row for row in rows if low <= row[1][0].probability < high]
-        if inside:
-            said = statistics.mean(first.probability for _, (first, *_) in inside)
-            lines.append(f"  {said:4.0%} {_hits(inside, 1):4.0%} {len(inside):4}")
     right = {
         "first": _hits(rows, 1),
         "first three": _hits(rows, 3),
@@ -115,17 +106,8 @@ def _found(text: str) -> list[matches.Match]:
 
 def _fitted(reports: list[Report], found: list[list[matches.Match]]) -> list[str]:
     """The constants of `ranking` fitted to these reports, beside the constants in use."""
-    scores = [ranking.scored(own) for own in found]
-    heat = _temperature(reports, scores)
-    firsts = [ranking.ranked(score, [], heat)[0] for score in scores]
-    odds = [[math.log(r.probability / (1 - r.probability + 1e-9))] for r in firsts]
-    right = [r.symptom in report["symptoms"] for r, report in zip(firsts, reports, strict=True)]
-    model = LogisticRegression().fit(odds, right)
-    return [
-        f"temperature {heat} (in use {ranking.TEMPERATURE})",
-        f"offset {model.intercept_[0]:.2f} (in use {ranking.OFFSET})",
-        f"slope {model.coef_[0, 0]:.2f} (in use {ranking.SLOPE})",
-    ]
+    heat = _temperature(reports, [ranking.scored(own) for own in found])
+    return [f"temperature {heat} (in use {ranking.TEMPERATURE})"]
 
 
 def _temperature(reports: list[Report], scores: list[dict[str, float]]) -> float:

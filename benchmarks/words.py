@@ -8,17 +8,21 @@ that were written from a report do not count for it. ``half_l.toml`` is never tr
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias
 from unittest import mock
 
 import numpy as np
+import numpy.typing as npt
 
-from ddt_notebook.diagnosis.text import learned
+from ddt_notebook.diagnosis.text import learned, matches
+from ddt_notebook.diagnosis.text.lines import separate
 from ddt_notebook.diagnosis.text.nearest import stem, subject_words
 from ddt_notebook.symptoms import loader as taxonomy
 
@@ -33,6 +37,11 @@ APART = "half_l"
 _REPORTS = 4
 #: The weight of the sum of squares, and how the loss is made small.
 _PENALTY, _ROUNDS, _STEP, _MOMENTUM = 3e-4, 250, 2.0, 0.9
+#: For the symptoms of reports with an error: reports assumed to be like all others, and the most
+#: that an error says for or against one.
+_UNSEEN, _MOST = 5.0, 3.0
+
+Labels: TypeAlias = npt.NDArray[np.float64]
 
 
 def reports() -> dict[str, list[Report]]:
@@ -43,10 +52,19 @@ def reports() -> dict[str, list[Report]]:
     }
 
 
+@functools.cache
+def _read(text: str) -> tuple[frozenset[str], bool]:
+    """The words of a text outside of known messages, and whether a rank printed an error."""
+    lines = matches.Text.of(separate(enumerate(text.splitlines(), start=1)))
+    found = matches.find(lines)
+    rest = matches.unexplained(lines, [one.message for one in found if one.message is not None])
+    return frozenset(map(stem, subject_words(rest))), matches.raises_first(lines, found)
+
+
 def train(chosen: Sequence[Report]) -> learned.Model:
     """Return the weights that fit these reports."""
     codes = [symptom.code for symptom in taxonomy.symptoms()]
-    has = [{stem(word) for word in subject_words(one["text"].lower())} for one in chosen]
+    has = [_read(one["text"])[0] for one in chosen]
     times = Counter(word for words in has for word in words)
     words = sorted(word for word, number in times.items() if number >= _REPORTS)
     rarity = np.log(len(chosen) / np.array([times[word] for word in words]))
@@ -75,7 +93,16 @@ def train(chosen: Sequence[Report]) -> learned.Model:
         tuple(round(float(one), 2) for one in bias),
         {word: round(float(one), 2) for word, one in zip(words, rarity, strict=True)},
         {word: tuple(map(int, row)) for word, row in zip(words, whole, strict=True)},
+        _with_errors(y, [_read(one["text"])[1] for one in chosen]),
     )
+
+
+def _with_errors(labels: Labels, raised: list[bool]) -> tuple[float, ...]:
+    """How much likelier each symptom is among the reports in which a rank printed an error."""
+    own, every = labels[raised], labels.mean(axis=0)
+    share = (own.sum(axis=0) + _UNSEEN * every) / (len(own) + _UNSEEN)
+    likelier = np.log((share + 1e-9) / (every + 1e-9))
+    return tuple(round(float(one), 2) for one in np.clip(likelier, -_MOST, _MOST))
 
 
 def written(model: learned.Model) -> str:
@@ -85,7 +112,19 @@ def written(model: learned.Model) -> str:
         for word, own in model.weights.items()
     ]
     head = f'"codes": {json.dumps(model.codes)},\n"bias": {json.dumps(model.bias)},\n'
+    head += f'"raised": {json.dumps(model.raised)},\n'
     return "{\n" + head + '"words": {\n' + ",\n".join(lines) + "\n}\n}\n"
+
+
+def trained_on_others() -> dict[str, learned.Model]:
+    """For each file, the weights that fit the reports of the other ones."""
+    every = reports()
+    return {
+        name: train(
+            [one for other, many in every.items() if other not in (name, APART) for one in many]
+        )
+        for name in every
+    }
 
 
 def left_out() -> tuple[Rows, Rows]:
@@ -93,17 +132,16 @@ def left_out() -> tuple[Rows, Rows]:
     every = reports()
     before: Rows = []
     after: Rows = []
-    for name, own in every.items():
-        rest = [one for other, many in every.items() if other not in (name, APART) for one in many]
-        for rows, model in ((before, _NONE), (after, train(rest))):
+    for name, trained in trained_on_others().items():
+        for rows, model in ((before, _NONE), (after, trained)):
             with mock.patch.object(learned, "model", lambda model=model: model):
-                for one in own:
+                for one in every[name]:
                     with without_own_entries(name, one):
                         rows.append(({**one, "file": name}, judge(one)))
     return before, after
 
 
-_NONE = learned.Model((), (), {}, {})
+_NONE = learned.Model((), (), {}, {}, ())
 
 
 def main() -> int:

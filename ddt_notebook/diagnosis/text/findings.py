@@ -15,15 +15,11 @@ from ddt_notebook.model.finding import Confidence, Values
 from ddt_notebook.model.log_facts import LogFacts
 from ddt_notebook.symptoms import loader as taxonomy
 
-from . import advising, job_findings, timeouts
+from . import advising, confidence, job_findings, timeouts
 from .lines import Line
 from .matches import Match
 from .ranking import Ranked
 
-#: Of 120 labelled reports, 27 have a probability of `_CERTAIN`, of which 26 are right. With 0.8, 27
-#: of 29 are right. Of the alternatives to a first finding, 10 of 36 are right at or above the limit
-#: for likely, and 10 of 184 below.
-_CERTAIN, _LIKELY = 0.6, 0.12
 #: A message of so many words is quoted and not described.
 _QUOTED = 4
 #: Signs of a line that a program printed.
@@ -31,8 +27,6 @@ _BY_PROGRAM = re.compile(
     r"(?i:\w*(?:error|exception|fatal|failed|warn(?:ing)?)\b\W{0,3}:)|\w+(?:Error|Exception)\b|\.so\b"
     r"|\bNCCL\b.*\b(?:WARN|INFO)\b|\bcode=\d|\bat \S+:\d+\b"
 )
-#: The symptom of a stage for what has no name in the study.
-_RESTS = ("others",)
 #: Number of lines of the text, cards and characters that are shown. Chosen, not measured.
 _EVIDENCE = 4
 #: The ids of the entries for a collective that NCCL's watchdog gave up begin like this.
@@ -96,28 +90,12 @@ def finding(
 def _confidence(ranked: Ranked, lines: Sequence[Line]) -> Confidence:
     texts = {line.number: line.text for line in lines}
     proofs = (
-        _is_proof(match, ranked.symptom) and _is_printed(match, texts[match.line])
+        confidence.is_proof(match, ranked.symptom) and _is_printed(match, texts[match.line])
         for match in ranked.matches
     )
-    if ranked.probability >= _CERTAIN and any(proofs):
+    if ranked.probability >= confidence.CERTAIN and any(proofs):
         return "certain"
-    # What was being done, such as training or saving, hints at a symptom and shows none.
-    shown = any(
-        match.kind != "context" or (match.message and not match.near) for match in ranked.matches
-    )
-    return "likely" if shown and ranked.probability >= _LIKELY else "possible"
-
-
-def _is_proof(match: Match, symptom: str) -> bool:
-    """Whether a match alone shows the symptom: an error that means one thing only.
-
-    A message shows nothing for certain if it belongs to several symptoms, or to the rest of a stage
-    that has no name.
-    """
-    if match.kind != "error" or match.weight < 1.0 or taxonomy.symptom(symptom).title in _RESTS:
-        return False
-    entry = match.message
-    return entry is None or (not entry.general and entry.symptoms == (symptom,))
+    return "likely" if ranked.probability >= confidence.LIKELY else "possible"
 
 
 def _is_printed(match: Match, line: str) -> bool:

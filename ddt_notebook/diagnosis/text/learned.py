@@ -47,12 +47,15 @@ class Model:
         How rare a word is: the logarithm of the number of reports by those that have it.
     weights
         Of each word for each symptom, times `SCALE`.
+    raised
+        The vote for each symptom if a rank printed an error.
     """
 
     codes: tuple[str, ...]
     bias: tuple[float, ...]
     rarity: Mapping[str, float]
     weights: Mapping[str, tuple[int, ...]]
+    raised: tuple[float, ...]
 
 
 @functools.cache
@@ -65,16 +68,21 @@ def model() -> Model:
         tuple(kept["bias"]),
         {word: rarity for word, (rarity, *_) in kept["words"].items()},
         {word: tuple(weights) for word, (_, *weights) in kept["words"].items()},
+        tuple(kept["raised"]),
     )
 
 
-def votes(lower: str, weights: Model | None = None) -> tuple[dict[str, float], str]:
+def votes(
+    lower: str, raised: bool = False, weights: Model | None = None
+) -> tuple[dict[str, float], str]:
     """Return a vote for each symptom, and the word that says most for the first of them.
 
     Parameters
     ----------
     lower
         A text in lower case. For one on TensorFlow or Horovod there are no votes.
+    raised
+        Whether a rank printed an error.
     weights
         Other weights than those of the package.
     """
@@ -96,9 +104,9 @@ def votes(lower: str, weights: Model | None = None) -> tuple[dict[str, float], s
     total = highest + math.log(sum(math.exp(one - highest) for one in sums))
     first = sums.index(highest)
     telling = max(asked, key=lambda term: (parts[term][first], term))
-    share = SHARE * min(1.0, len(asked) / _WORDS)
+    known = min(1.0, len(asked) / _WORDS)
     found = {
-        code: share * (max(one - total, _LEAST) - _LEAST)
-        for code, one in zip(by.codes, sums, strict=True)
+        code: known * (SHARE * (max(one - total, _LEAST) - _LEAST) + (error if raised else 0.0))
+        for code, one, error in zip(by.codes, sums, by.raised, strict=True)
     }
     return found, asked[telling]

@@ -7,7 +7,7 @@ import functools
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ddt_notebook import faults
@@ -70,6 +70,8 @@ _FORM = re.compile(
 )
 #: Launchers raise these because a rank failed.
 _OF_LAUNCHER = frozenset({"ChildFailedError", "CalledProcessError", "ProcessExitedException"})
+#: An error in the words of a program.
+_ERROR = re.compile(r"\berror\b ?:|exception")
 #: A frame of a traceback. It and the line of code after it hold no person's words.
 _FRAME = re.compile(r"\s*File \"[^\"]+\", line \d+")
 _DIGITS = re.compile(r"\d+")
@@ -99,6 +101,8 @@ class Match:
         The entry of the catalogue, if the match is one.
     near
         Whether the entry only shares terms with the text (see `nearest`).
+    learned
+        Whether it is what the words of the text say (see `learned`).
     """
 
     says: str
@@ -113,6 +117,7 @@ class Match:
     cards: tuple[str, ...] = ()
     message: Message | None = None
     near: bool = False
+    learned: bool = False
 
     @property
     def strength(self) -> float:
@@ -235,18 +240,35 @@ def by_words(text: Text, found: list[Match]) -> list[Match]:
     """
     if text.is_log:
         return []
+    rest = unexplained(text, [match.message for match in found if match.message is not None])
+    votes, word = learned.votes(rest, raises_first(text, found))
+    if not votes:
+        return []
+    line = text.line_at(rest.index(word))
+    return [Match("", votes, None, "context", line.number, line.rank, word, learned=True)]
+
+
+def unexplained(text: Text, known: Iterable[Message]) -> str:
+    """Return a text in lower case with spaces for known messages and for lines of code."""
     spans = [*text.code]
-    for entry in dict.fromkeys(match.message for match in found):
-        if entry is not None and entry.kind != "complaint":
+    for entry in dict.fromkeys(known):
+        if entry.kind != "complaint":
             spans += [_span(text, again) for again in _all(entry, text)]
     rest = text.lower
     for start, end in spans:
         rest = rest[:start] + " " * (end - start) + rest[end:]
-    votes, word = learned.votes(rest)
-    if not votes:
-        return []
-    line = text.line_at(rest.index(word))
-    return [Match("", votes, None, "context", line.number, line.rank, word)]
+    return rest
+
+
+def raises(text: Text) -> bool:
+    """Whether a rank printed an error, and not only the launcher about a rank."""
+    own = (one for one in exceptions.find(text.lines) if one.error.type not in _OF_LAUNCHER)
+    return any(own) or _ERROR.search(text.lower) is not None
+
+
+def raises_first(text: Text, found: list[Match]) -> bool:
+    """Whether a rank printed an error that does not follow from the end of another rank."""
+    return raises(text) and not any(match.kind == "effect" for match in found)
 
 
 def advisers(text: Text, found: list[Match]) -> list[Message]:

@@ -2,14 +2,14 @@
 
 Votes are logarithms of odds. A softmax turns their sums into probabilities. The constants were
 fitted to 120 reports with labels of the study, which are not in the repository.
-``python -m benchmarks.text_diagnosis REPORTS.jsonl`` fits them again and prints how often the first
-symptom is right at each probability.
+``python -m benchmarks.text_diagnosis REPORTS.jsonl`` fits them again.
+`confidence` returns how often the first symptom is right.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ddt_notebook.symptoms import loader as taxonomy
 
@@ -21,8 +21,6 @@ from .matches import Match
 _PRIOR = 0.15
 #: The softmax divides the sums by this. The least cross-entropy between 0.5 and 5 is at 0.8.
 TEMPERATURE = 0.8
-#: Logistic regression from the log odds of the first symptom to whether it was right.
-OFFSET, SLOPE = 0.49, 0.36
 #: A weaker vote does not decide. The limit is above the vote for an exception of unknown meaning,
 #: which occurs in many logs of healthy runs.
 _SPECIFIC = 0.7
@@ -49,8 +47,7 @@ class Ranked:
 
 def rank(matches: list[Match]) -> list[Ranked]:
     """Return all symptoms, the most likely first."""
-    found = ranked(scored(matches), matches, TEMPERATURE)
-    return calibrated(found, OFFSET, SLOPE) if is_specific(matches) else found
+    return ranked(scored(matches), matches, TEMPERATURE)
 
 
 def rank_near(matches: list[Match], words: list[Match]) -> list[Ranked]:
@@ -102,14 +99,3 @@ def ranked(scores: dict[str, float], matches: list[Match], temperature: float) -
         votes.sort(key=lambda match: (-match.weight * match.votes[code], match.line))
         found.append(Ranked(code, parts[code] / total, tuple(votes)))
     return found
-
-
-def calibrated(found: list[Ranked], offset: float, slope: float) -> list[Ranked]:
-    """Replace the first probability by how often it was right; the others share the rest."""
-    first, *others = found
-    raw = min(max(first.probability, 1e-6), 1 - 1e-6)
-    odds = offset + slope * math.log(raw / (1 - raw))
-    chance = 1 / (1 + math.exp(-odds))
-    part = (1 - chance) / (1 - raw)
-    rest = [replace(other, probability=part * other.probability) for other in others]
-    return [replace(first, probability=chance), *rest]

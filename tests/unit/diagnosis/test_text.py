@@ -198,6 +198,26 @@ def test_only_an_error_that_means_one_thing_is_certain(confidence: str, text: st
     assert diagnose_text(text).findings[0].confidence == confidence
 
 
+@pytest.mark.parametrize(
+    ("confidence", "text"),
+    [
+        # Neither the collective nor the spawned process is shown that needs the object.
+        ("likely", "_pickle.PicklingError: Can't pickle <function <lambda> at 0x7faa79e11550>"),
+        # An error that nothing explains, and words that speak of something else.
+        ("possible", "Training on two GPUs is slow and then ends.\nOddError: no such gearbox"),
+    ],
+)
+def test_what_an_answer_rests_on_limits_its_confidence(confidence: str, text: str) -> None:
+    assert diagnose_text(text).findings[0].confidence == confidence
+
+
+def test_an_object_is_pickled_for_a_process_or_for_a_collective() -> None:
+    lost = "AttributeError: Can't pickle local object 'main.<locals>.<lambda>'"
+    frame = '  File "torch/distributed/distributed_c10d.py", line 2890, in broadcast_object_list\n'
+    assert diagnose_text(lost).findings[0].symptom == "B.1"
+    assert diagnose_text(frame + lost).findings[0].symptom == "C.3"
+
+
 def test_a_line_of_code_is_no_description() -> None:
     code = "    connection.set_protocol(file, protocol)  # slow, gpu 0 hangs"
     text = f'  File "train.py", line 60, in dump\n{code}\nValueError: unknown word'
