@@ -18,6 +18,10 @@ _LONGEST_HOST = 24
 _HOSTS: ContextVar[Mapping[int, str]] = ContextVar("hosts", default={})  # noqa: B039  (read only)
 
 
+#: So many digits, since a host may be called anything.
+_NUMBER_AT_END = re.compile(r"[0-9]{1,9}\Z")
+
+
 @contextmanager
 def naming_hosts(host_of: Mapping[int, str]) -> Iterator[None]:
     """Let the names of ranks show their hosts (``rank 5 · nodeB``) as long as this is entered.
@@ -114,6 +118,25 @@ def listing(items: Iterable[str]) -> str:
     """``a``, ``a and b``, ``a, b and c``."""
     parts = list(items)
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def in_runs(names: Iterable[str]) -> list[str]:
+    """Names with their number at the end; three or more in a row become ``node1 to node8``."""
+    runs: list[list[str]] = []
+    for name in names:
+        if runs and name == _next_name(runs[-1][-1]):
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return [part for run in runs for part in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else run)]
+
+
+def _next_name(name: str) -> str | None:
+    number = _NUMBER_AT_END.search(name)
+    if number is None:
+        return None
+    digits = number.group()
+    return name[: number.start()] + str(int(digits) + 1).zfill(len(digits))
 
 
 def seconds(value: float) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from ..formatting import in_runs
 
 #: What follows from different versions on two machines.
 DIFFERENT_VERSIONS = {
@@ -14,6 +16,8 @@ DIFFERENT_VERSIONS = {
 }
 #: What may differ between the ranks of one machine.
 OF_RANK = frozenset({"RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "CUDA_VISIBLE_DEVICES"})
+#: So many have their names in any case, those with the most common value, too.
+_NAMED = 3
 #: The longest value that is shown whole, in characters.
 _SHOWN = 60
 
@@ -28,8 +32,17 @@ def differences(
         for holder, known in facts.items():
             values.setdefault(known.get(name, "not set"), []).append(holder)
         if len(values) > 1 and name not in may_differ:
-            shown = (f"{_short(value)} on {', '.join(who)}" for value, who in values.items())
-            yield name, "; ".join(shown)
+            yield name, held_by({_short(value): who for value, who in values.items()})
+
+
+def held_by(values: Mapping[str, Sequence[str]]) -> str:
+    """Which value is on which rank, machine or host; the most common one last if many have it."""
+    least_first = sorted(values.items(), key=lambda known: len(known[1]))
+    rest = len(least_first[-1][1])
+    if rest <= _NAMED or rest == len(least_first[-2][1]):
+        return "; ".join(f"{value} on {', '.join(in_runs(who))}" for value, who in values.items())
+    shown = [f"{value} on {', '.join(in_runs(who))}" for value, who in least_first[:-1]]
+    return "; ".join([*shown, f"{least_first[-1][0]} on the other {rest}"])
 
 
 def _short(value: str) -> str:

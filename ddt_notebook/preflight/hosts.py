@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
+import statistics
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 
-from ..formatting import count, listing, rate, seconds
+from ..formatting import count, in_runs, listing, rate, seconds
 from ..model.hosts import HostFacts, HostLink, Pair, Trial, TrialEnd
-from ..model.preflight import Check
-from .differences import DIFFERENT_VERSIONS, OF_RANK, differences
+from ..model.preflight import Check, Verdict
+from .differences import DIFFERENT_VERSIONS, OF_RANK, differences, held_by
 from .links import link_checks, slow_pairs
 from .resources import shared_memory_check
 from .variables import variable_checks
@@ -20,8 +22,8 @@ _OF_HOST = OF_RANK | {
 }
 #: Clocks that differ by less do not confuse who compares logs.
 _CLOCK_S = 0.5
-#: So many connections are listed.
-_LISTED = 12
+#: So many hosts have a line of their own in a list.
+_NAMED = 3
 
 _OTHER_NETWORK = (
     "choose a network in which all hosts reach each other: ddt-notebook agent --interface NAME …, "
@@ -70,21 +72,23 @@ def host_checks(
     trials
         How each host tried to reach each other one.
     """
+    by_reason: dict[str, list[str]] = {}
     for host, why in failed.items():
+        by_reason.setdefault(why.removeprefix(host), []).append(host)
+    for why, hosts in by_reason.items():
+        names = listing(in_runs(hosts))
+        seen = failed[hosts[0]] if len(hosts) == 1 else f"each of these {len(hosts)} hosts{why}"
+        meaning = f"nothing is known of {'this host' if len(hosts) == 1 else 'these hosts'}"
         fix = "stop this session, and start one with all hosts"
-        yield Check("hosts", host, "error", why, "nothing is known of this host", fix, "host-lost")
+        yield Check("hosts", names, "error", seen, meaning, fix, "host-lost")
     yield from _connections(facts, trials)
     yield from _versions({host: one.versions for host, one in facts.items()})
     yield from _variables({host: one.variables for host, one in facts.items()})
-    for host, one in facts.items():
-        if len(facts) > 1:  # on one host, ranks reach each other through the loopback interface
-            yield _name(host, one)
+    if len(facts) > 1:  # on one host, ranks reach each other through the loopback interface
+        yield from _names(facts)
     yield from _clocks(ahead_s)
     yield from _packets(facts)
-    for host, one in facts.items():
-        if one.shared_bytes is not None and one.shared_free is not None:
-            check = shared_memory_check(one.shared_bytes, one.shared_free)
-            yield replace(check, topic="hosts", name=f"{check.name} on {host}")
+    yield from _shared_memory(facts)
 
 
 def links(trials: Mapping[Pair, Trial]) -> tuple[HostLink, ...]:
@@ -97,23 +101,25 @@ def links(trials: Mapping[Pair, Trial]) -> tuple[HostLink, ...]:
 
 
 def _connections(facts: Mapping[str, HostFacts], trials: Mapping[Pair, Trial]) -> Iterator[Check]:
-    failed: dict[tuple[str, TrialEnd, str], list[str]] = {}
-    for (one, other), trial in trials.items():
+    failed: dict[tuple[TrialEnd, str], set[Pair]] = {}
+    for pair, trial in trials.items():
         if trial.end != "passed":
-            failed.setdefault((other, trial.end, trial.error), []).append(one)
-    for (other, end, error), who in failed.items():
-        where = facts[other].address if other in facts else other
-        said = f" ({error})" if error else ""
-        meaning, fix = _ENDS[end]
-        yield Check(
-            "connections",
-            f"{listing(who)} → {other}",
-            "error",
-            f"{end} at {where}{said}",
-            f"{meaning}; collectives between these hosts fail or hang",
-            fix,
-            "full-packets-lost" if end == "stalled" else "hosts-not-connected",
-        )
+            failed.setdefault((trial.end, trial.error), set()).add(pair)
+    for (end, error), pairs in failed.items():
+        for sources, targets in _blocks(pairs, list(dict.fromkeys(h for p in trials for h in p))):
+            where = [facts[host].address if host in facts else host for host in targets]
+            shown = where[0] if len(where) == 1 else count(len(where), "address")
+            said = f" ({error})" if error else ""
+            meaning, fix = _ENDS[end]
+            yield Check(
+                "connections",
+                f"{listing(in_runs(sources))} → {listing(in_runs(targets))}",
+                "error",
+                f"{end} at {shown}{said}",
+                f"{meaning}; collectives between these hosts fail or hang",
+                fix,
+                "full-packets-lost" if end == "stalled" else "hosts-not-connected",
+            )
     passed = {pair: trial for pair, trial in trials.items() if trial.end == "passed"}
     if not passed:
         return
@@ -127,6 +133,18 @@ def _connections(facts: Mapping[str, HostFacts], trials: Mapping[Pair, Trial]) -
         seen += f"; {_between(rates, rate)}"
     yield Check("connections", "tried", "ok", seen)
     yield from link_checks(passed)
+
+
+def _blocks(pairs: set[Pair], order: list[str]) -> Iterator[tuple[list[str], list[str]]]:
+    """Connections by the host that most of them lead to, or come from."""
+    left = set(pairs)
+    while left:
+        ends = Counter((side, pair[side]) for pair in sorted(left) for side in (1, 0))
+        side, host = max(ends, key=lambda end: ends[end])
+        mine = {pair for pair in left if pair[side] == host}
+        left -= mine
+        others = [other for other in order if other in {pair[1 - side] for pair in mine}]
+        yield (others, [host]) if side else ([host], others)
 
 
 def _between(values: list[float], shown: Callable[[float], str]) -> str:
@@ -167,33 +185,69 @@ def _variables(variables: Mapping[str, Mapping[str, str]]) -> Iterator[Check]:
         if len(hosts) == len(variables):
             yield check
         else:
-            yield replace(check, name=f"{check.name} on {listing(hosts)}")
+            yield replace(check, name=f"{check.name} on {listing(in_runs(hosts))}")
 
 
-def _name(host: str, facts: HostFacts) -> Check:
-    what = f"name of {host}"
+def _names(facts: Mapping[str, HostFacts]) -> Iterator[Check]:
+    """Whether the name of each host leads to it; hosts with the same fault are one check."""
+    well: list[str] = []
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for host, one in facts.items():
+        known = one.name_addresses
+        # on one machine, hosts that meet at a loopback address may be called so
+        leads = known and (_is_loopback(one.address) or not all(map(_is_loopback, known)))
+        if leads or one.gloo_interface:
+            well.append(host)
+        else:
+            alike.setdefault((one.interface, *known), []).append(host)
+    if well:
+        shown = [_named(facts[host]) for host in well]
+        seen = listing(shown) if len(well) <= _NAMED else f"{shown[0]}, …, {shown[-1]}"
+        names = listing(in_runs(well))
+        yield Check("hosts", f"{'name' if len(well) == 1 else 'names'} of {names}", "ok", seen)
+    for (interface, *addresses), hosts in alike.items():
+        first, names = facts[hosts[0]], listing(in_runs(hosts))
+        alone = len(hosts) == 1
+        address = ", ".join(addresses) or "no address"
+        meaning = (
+            "a job there gives this address to other hosts, which connect to themselves"
+            if addresses
+            else "a job there does not find its own address"
+        )
+        line = f"{first.address} {first.name}"
+        entry = f"write {line} into" if alone else f"write a line of each host, as {line}, into"
+        yield Check(
+            "hosts",
+            f"name of {names}",
+            "warning",
+            f"on {names}, {_named(first)}" if alone else f"on each of them, its name is {address}",
+            f"{meaning}; this session is not affected, since its ranks use {interface}",
+            f"{entry} /etc/hosts on {names if alone else 'each of them'}, or set "
+            f"GLOO_SOCKET_IFNAME={interface} there before a job",
+            "loopback-address" if addresses else "",
+        )
+
+
+def _named(facts: HostFacts) -> str:
     known = facts.name_addresses
     shown = f"{facts.name} is {', '.join(known)}" if known else f"{facts.name} has no address"
-    # on one machine, hosts that meet at a loopback address may be called so
-    if known and (_is_loopback(facts.address) or not all(map(_is_loopback, known))):
-        return Check("hosts", what, "ok", shown)
-    if facts.gloo_interface:
-        return Check("hosts", what, "ok", f"{shown}; GLOO_SOCKET_IFNAME is {facts.gloo_interface}")
-    meaning = (
-        "a job there gives this address to other hosts, which connect to themselves"
-        if known
-        else "a job there does not find its own address"
-    )
-    return Check(
-        "hosts",
-        what,
-        "warning",
-        f"on {host}, {shown}",
-        f"{meaning}; this session is not affected, since its ranks use {facts.interface}",
-        f"write {facts.address} {facts.name} into /etc/hosts on {host}, or set "
-        f"GLOO_SOCKET_IFNAME={facts.interface} there before a job",
-        "loopback-address" if known else "",
-    )
+    if facts.gloo_interface and all(map(_is_loopback, known)):
+        shown += f", and GLOO_SOCKET_IFNAME is {facts.gloo_interface}"
+    return shown
+
+
+def _shared_memory(facts: Mapping[str, HostFacts]) -> Iterator[Check]:
+    """What the host with the least shared memory has, of those that have enough and the others."""
+    by_verdict: dict[Verdict, dict[str, tuple[int, Check]]] = {}
+    for host, one in facts.items():
+        if one.shared_bytes is not None and one.shared_free is not None:
+            check = shared_memory_check(one.shared_bytes, one.shared_free)
+            by_verdict.setdefault(check.verdict, {})[host] = one.shared_free, check
+    for known in by_verdict.values():
+        _, check = min(known.values(), key=lambda one: one[0])
+        seen = check.seen if len(known) == 1 else f"{check.seen}, or more"
+        name = f"{check.name} on {listing(in_runs(known))}"
+        yield replace(check, topic="hosts", name=name, seen=seen)
 
 
 def _is_loopback(address: str) -> bool:
@@ -210,7 +264,15 @@ def _clocks(ahead_s: Mapping[str, float]) -> Iterator[Check]:
     if apart_s < _CLOCK_S:
         yield Check("hosts", "clocks", "ok", f"at most {seconds(apart_s)} apart")
         return
-    shown = ", ".join(f"{host} {one:+.1f} s" for host, one in ahead_s.items())
+    if len(ahead_s) > _NAMED:
+        usual_s = statistics.median_low(ahead_s.values())
+        values: dict[str, list[str]] = {}
+        for host, one in ahead_s.items():
+            as_usual = abs(one - usual_s) < _CLOCK_S
+            values.setdefault(f"{usual_s if as_usual else one:+.1f} s", []).append(host)
+        shown = held_by(values)
+    else:
+        shown = ", ".join(f"{host} {one:+.1f} s" for host, one in ahead_s.items())
     yield Check(
         "hosts",
         "clocks",
@@ -227,6 +289,13 @@ def _packets(facts: Mapping[str, HostFacts]) -> Iterator[Check]:
     shown = ", ".join(
         f"{host} {one.interface} {one.address}, MTU {one.mtu}" for host, one in facts.items()
     )
+    if len(facts) > _NAMED:
+        values: dict[str, list[str]] = {}
+        for host, one in facts.items():
+            values.setdefault(f"{one.interface}, MTU {one.mtu},", []).append(host)
+        addresses = [one.address for one in facts.values()]
+        every = f"{next(iter(values))} at {addresses[0]} to {addresses[-1]}"
+        shown = every if len(values) == 1 else held_by(values)
     sizes: Collection[int] = {one.mtu for one in facts.values() if one.mtu}
     if len(sizes) <= 1:
         yield Check("hosts", "interfaces", "ok", shown)
@@ -245,4 +314,5 @@ def _packets(facts: Mapping[str, HostFacts]) -> Iterator[Check]:
 def machine(facts: Mapping[str, HostFacts], failed: Mapping[str, str]) -> str:
     """The title of a report on these hosts."""
     names = [*facts, *failed]
-    return ", ".join(names) if len(names) <= _LISTED else count(len(names), "host")
+    shown = ", ".join(in_runs(names))
+    return shown if len(names) <= _NAMED else f"{count(len(names), 'host')} ({shown})"

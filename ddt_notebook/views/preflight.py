@@ -81,7 +81,8 @@ class PreflightView(Displayable):
         parts = [html.line(html.tag("b", self._title()))]
         troubles = self._troubles()
         if troubles:
-            parts.append(html.table(map(self._row, troubles), _HEAD))
+            table = html.table(map(self._row, troubles), _HEAD)
+            parts.append(html.tag("div", table, style="overflow-x:auto"))
         well = [check for checks in self._well().values() for check in checks]
         if well:
             summary = f"{words.count(len(well), 'check')} passed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
@@ -197,25 +198,87 @@ def test_short_round_trips_are_not_compared() -> None:
     assert check.seen == "50 ms node1 → node2; these hosts reach 1.00 ms with other hosts"
 
 
-@pytest.mark.parametrize(("hosts", "numbers"), [(3, True), (20, False), (100, False)])
-def test_the_matrix_marks_what_is_slow_and_what_failed(hosts: int, numbers: bool) -> None:
+def _rows(text: str, title: str = "") -> list[str]:
+    """The names in front of the rows of a matrix, and what follows it."""
+    matrix = text.partition(f"{title} from the host of the row to that of the column")[2]
+    return [
+        re.split(" {2,}", line.strip())[0] for line in matrix.splitlines()[2:]
+    ]  # below the head
+
+
+@pytest.mark.parametrize("hosts", [3, 20, 100])
+def test_the_matrix_marks_what_is_slow_and_what_failed(hosts: int) -> None:
     trials = _trials(hosts, {(3, 1): 2e7})
     trials["node2", "node1"] = Trial(end="refused")
     preflight = Preflight(machine="hosts", links=links(trials))
     assert Preflight.from_json(preflight.to_json()) == preflight
     view = PreflightView(preflight)
     text, page = view.to_text(), view.to_html()
-    assert ("▲ 20.0 MB/s" in text) == numbers
-    assert ("✖ refused" in text) == numbers
-    rows = [line.split() for line in text.splitlines() if line.startswith("  node")]
-    if hosts == 20:
-        assert rows[1][1].startswith("✖")
-        assert rows[2][1].startswith("▲")
-    assert len(rows) == (2 * hosts if numbers else hosts if hosts == 20 else 0)
+    for shown in (text, page):
+        assert "▲ 20.0 MB/s" in shown
+        assert "✖ refused" in shown
+    others = [f"{hosts - 3} equal hosts"] if hosts > 3 else []
+    for quantity in ("round trip", "bandwidth"):
+        assert _rows(text, quantity)[: 3 + len(others)] == ["node1", "node2", "node3", *others]
+    for other in others:
+        assert f"{other}: node4 to node{hosts}" in text
+        assert f"{other}: node4 to node{hosts}" in page
     assert all(len(line) <= 80 for line in text.splitlines())
-    assert "node3 → node1: ▲ 20.0 MB/s" in page or numbers
-    assert page.count("▲") >= 1
-    assert page.count("✖") >= 1
+
+
+@pytest.mark.parametrize(
+    ("bad", "rows"),
+    [
+        ([], ["20 equal hosts"]),
+        ([(9, 0), (0, 9)], ["node9", "19 equal hosts"]),  # the fault is that of node9
+        ([(9, 0)], ["node9", "19 equal hosts"]),
+        ([(9, 0), (0, 9), (3, 4)], ["node3", "node4", "node9", "17 equal hosts"]),
+    ],
+)
+def test_what_stands_out_has_a_row_of_its_own(bad: list[tuple[int, int]], rows: list[str]) -> None:
+    trials = _trials(20, dict.fromkeys(bad, 2e7))
+    text = PreflightView(Preflight(machine="hosts", links=links(trials))).to_text()
+    assert _rows(text, "bandwidth")[: len(rows)] == rows
+
+
+def test_many_hosts_that_stand_out_have_signs() -> None:
+    trials = _trials(20, dict.fromkeys([(host, host + 10) for host in range(1, 10)], 2e7))
+    text = PreflightView(Preflight(machine="hosts", links=links(trials))).to_text()
+    lines = text.partition("(▲ slower than others, ✖ failed)")[2].splitlines()[1:]
+    assert lines[0] == "  node1           ········▲·········"
+    assert lines[18].split()[0] == "2"
+
+
+def test_equal_hosts_are_one_line_of_each_check() -> None:
+    facts = {f"node{number:02}": host(number) for number in range(1, 21)}
+    facts = {name: replace(one, variables={}) for name, one in facts.items()}
+    facts = {name: replace(one, interface="eth0") for name, one in facts.items()}
+    ahead_s = dict.fromkeys(facts, 40.0)
+    well = list(host_checks(facts, ahead_s, {}, {}))
+    assert {check.verdict for check in well} == {"ok"}
+    assert len(well) == 5
+    facts["node07"] = replace(facts["node07"], versions={"torch": "2.12.1"}, mtu=9000)
+    for name in ("node03", "node04", "node05"):
+        facts[name] = replace(facts[name], name_addresses=("127.0.1.1",))
+    failed = {f"node{number}": f"node{number} cannot be reached any more" for number in (21, 22)}
+    pairs = [pair for pair in itertools.permutations(facts, 2) if "node09" in pair]
+    cut = {pair: Trial(end="no answer") for pair in pairs}
+    found = {
+        check.name: check.seen
+        for check in host_checks(facts, ahead_s | {"node12": 77.0}, failed, cut)
+        if check.verdict != "ok"
+    }
+    others = "node01 to node08 and node10 to node20"
+    assert found == {
+        "node21 and node22": "each of these 2 hosts cannot be reached any more",
+        f"{others} → node09": "no answer at 192.0.2.9",
+        f"node09 → {others}": "no answer at 19 addresses",
+        "torch": "2.12.1 on node07; 2.13.0 on the other 19",
+        "name of node03 to node05": "on each of them, its name is 127.0.1.1",
+        "clocks": "37 s apart (against the notebook's machine: +77.0 s on node12; "
+        "+40.0 s on the other 19)",
+        "MTU": "eth0, MTU 9000, on node07; eth0, MTU 1500, on the other 19",
+    }
 
 
 def test_bandwidth_without_hosts_says_what_it_needs() -> None:
