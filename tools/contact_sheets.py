@@ -5,7 +5,8 @@ python tools/contact_sheets.py FOLDER hang       # some
 
 Looks are light, dark and high contrast (forced colours); pages are 1200 and 400 pixels wide; runs
 have 2, 4 and 64 ranks. The gallery's runs have 4; the others are made of them, each rank like one
-of the four. It needs Playwright and chromium, as the tests in a browser do.
+of the four. So they may be flagged where the run of 4 is not: samplers for 4 ranks do not fit 64.
+It needs Playwright and chromium, as the tests in a browser do.
 """
 
 from __future__ import annotations

@@ -102,10 +102,12 @@ def areas(
     rows = [*zip(labels, signs, strict=True), *_below(memory, at_ms)]
     used = dict.fromkeys(sign for row in signs for sign in row)
     kinds = [(sign, kind) for kind, (sign, _, _) in _LOOKS.items() if sign in used]
-    # a kind that takes less than half a row may not be in the picture
     kinds += [(_CAP, "the cap")] if drawn_cap else []
     above = f"above {words.size(round(base))}, which the process needs without them"
     height = f"the height is {what} {above}; a row is {words.size(round(unit))}"
+    drawn = {kind for _, kind in kinds}
+    if low := [kind for kind, size in held[-1].items() if size and kind not in drawn]:
+        height += f"; too low to be shown: {', '.join(low)}"
     return Areas(tuple(rows), tuple(kinds), height, _peak(memory, course, at_ms))
 
 

@@ -28,7 +28,9 @@ FIRST = 6
 _LOADER_HEAD = ("rank", "epochs", "batches", "samples", "share", "first indices")
 #: Slots of a strip that shows where in the data set a rank read, and the signs of their shares.
 _SLOTS, _SHARES = sparklines.SLOTS, "░▒▓█"
-_LEGEND = "1 read by one rank · + by more · 0 some by none · a rank read ░ few █ all"
+_MEANS = {"1": "read by one rank", "+": "by more", "0": "some by none"}
+_SHADES = f"{_SHARES} by a rank: few to all"
+_LEGEND = " · ".join([*(f"{sign} {word}" for sign, word in _MEANS.items()), _SHADES])
 #: Epochs whose order is shown.
 _EPOCHS = 4
 _MARKS = {"0": html.COLOURS["error"], "+": html.COLOURS["warning"]}
@@ -112,7 +114,8 @@ class PartitionView(RunView):
                 parts.append(html.table(table.rows, _LOADER_HEAD))
             if table.strips:
                 parts.append(html.table([(who, _strip(strip)) for who, strip in table.strips]))
-                parts.append(html.line(_LEGEND))
+                marks = [Markup(f"{_strip(sign)} {word}") for sign, word in _MEANS.items()]
+                parts.append(html.line(Markup(" · ".join([*marks, _SHADES]))))
             if table.order is not None:
                 subject, strips = table.order
                 rows = [(epochs, sparklines.fixed_width(strip)) for epochs, strip in strips]

@@ -19,6 +19,7 @@ from .flags import Flag, ordered
 from .html import Markup
 from .run_view import RunView, chosen
 from .source_positions import group
+from .traffic import BAR
 
 #: Rows for one object; a deeper model is summarised by its upper modules.
 ROWS = 12
@@ -85,6 +86,7 @@ class PlacementView(RunView):
     def _text(self) -> list[str]:
         head, *rows = _grid(self._placements) or [()]
         lines = terminal.columns(rows, head, indent=2) if rows else []
+        lines += terminal.wrap("", f"bytes on each device · {BAR}") if rows else []
         shown = self._objects
         for item in shown[:OBJECTS]:
             lines += terminal.wrap("", safe.middle(item.item.name, 60) + _about(item))
@@ -102,7 +104,7 @@ class PlacementView(RunView):
     def _html(self) -> list[Markup]:
         parts: list[Markup] = []
         if grid := _grid(self._placements):
-            parts.append(html.table(grid[1:], grid[0]))
+            parts += [html.table(grid[1:], grid[0]), html.line(f"bytes on each device · {BAR}")]
         shown = self._objects
         for item in shown[:OBJECTS]:
             parts.append(html.line(html.tag("b", safe.middle(item.item.name, 60)), _about(item)))

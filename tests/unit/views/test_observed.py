@@ -442,7 +442,7 @@ def grid(*devices: dict[str, int], present: tuple[str, ...] = ()) -> list[list[s
     start = next((at for at, line in enumerate(lines) if line[:1] == ["rank"]), None)
     if start is None:
         return []
-    stop = next(at for at, line in enumerate(lines) if line[:2] == ["model", "·"])
+    stop = next(at for at, line in enumerate(lines) if line[:2] == ["bytes", "on"])  # the legend
     return lines[start:stop]
 
 
