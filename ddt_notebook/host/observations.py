@@ -102,7 +102,10 @@ def complete(
         Whether the cell ran with every probe.
     """
     if trace:
-        seen = _observe_traced(pool)
+        asked = _observe_traced(pool)
+        seen = {
+            rank: seen[rank].updated(one) if rank in seen else one for rank, one in asked.items()
+        }
     elif result.ok:
         seen = compared(pool, seen, None, _MAX_ELEMENTS_UNASKED)
     if not seen:

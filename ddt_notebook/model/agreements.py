@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .position import Position
 
@@ -54,11 +54,15 @@ class RankAgreements:
         The framework, by its name on the package index: ``"megatron-core"``.
     given
         The values, in order.
+    groups
+        The framework's names of process groups, such as ``"tensor"``, by their names in
+        torch.
     """
 
     rank: int
     framework: str
     given: tuple[Given, ...] = ()
+    groups: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

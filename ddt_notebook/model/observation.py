@@ -11,6 +11,7 @@ from .agreements import RankAgreements
 from .checkpoints import RankCheckpoints
 from .clock import Clock
 from .exchanged import RankExchanged
+from .group_names import with_names_of_framework
 from .memory import RankMemory
 from .parity import RankParity
 from .partition import RankPartition
@@ -109,4 +110,4 @@ def add_observations(
         found = [getattr(seen[rank], name) for rank in sorted(seen)]
         if any(one is not None for one in found):
             changed[name] = tuple(one for one in found if one is not None)
-    return replace(snapshot, **changed)
+    return with_names_of_framework(replace(snapshot, **changed))

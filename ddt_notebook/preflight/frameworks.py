@@ -14,7 +14,7 @@ from ..model.preflight import Check
 _PACKAGES = (
     *("accelerate", "colossalai", "deepspeed", "horovod", "keras", "lightning", "megatron-core"),
     *("pytorch-lightning", "ray", "tensorflow", "tensorflow-cpu", "tf_keras", "torchaudio"),
-    *("torchdata", "torchtitan", "torchtune", "torchvision", "transformers"),
+    *("torchdata", "torchtitan", "torchtune", "torchvision", "transformer_engine", "transformers"),
 )
 _LEGACY_KERAS = "TF_USE_LEGACY_KERAS"
 
@@ -42,6 +42,7 @@ def framework_checks(environment: Mapping[str, str]) -> Iterator[Check]:
                 "its import, or a call that has changed, may fail",
                 f"let pip choose versions that fit each other: pip install --upgrade {name}",
             )
+    yield from _megatron(installed)
     keras, legacy = installed.get("keras", ""), environment.get(_LEGACY_KERAS)
     uses_tensorflow = {"tensorflow", "tensorflow-cpu"} & installed.keys()
     if uses_tensorflow and keras.startswith("3.") and legacy != "1":
@@ -53,6 +54,41 @@ def framework_checks(environment: Mapping[str, str]) -> Iterator[Check]:
             "its fit fails under MultiWorkerMirroredStrategy: install tf_keras and set "
             f"{_LEGACY_KERAS}=1 for jobs on several workers",
         )
+
+
+def _megatron(installed: Mapping[str, str]) -> Iterator[Check]:
+    """Check the packages that Megatron-core imports if they are there, and does not require."""
+    megatron = installed.get("megatron-core", "")
+    if not megatron:
+        return
+    engine = installed.get("transformer_engine", "")
+    if engine:
+        yield from _too_old("transformer_engine", engine, f"megatron-core {megatron}")
+    elif not _version("apex"):
+        yield _check(
+            "megatron-core",
+            "ok",
+            f"megatron-core {megatron} without transformer_engine and apex",
+            "layers are those of get_gpt_layer_local_spec(), without sequence parallelism",
+        )
+
+
+def _too_old(name: str, version: str, by: str) -> Iterator[Check]:
+    """Check a package against what an extra of Megatron-core requires."""
+    for text in metadata.requires("megatron-core") or ():
+        wanted = Requirement(text)
+        if wanted.name.replace("-", "_") != name or wanted.specifier.contains(
+            version, prereleases=True
+        ):
+            continue
+        yield _check(
+            name,
+            "warning",
+            f"{by} is made for {name}{wanted.specifier}; {version} is installed",
+            "its layers may call what that version lacks or has changed",
+            f"install the version that fits: pip install '{name}{wanted.specifier}'",
+        )
+        return
 
 
 def _unmet(name: str) -> Iterator[str]:

@@ -15,7 +15,7 @@ RANKS = 8
 #: Groups that have a row.
 GROUPS = 8
 #: Columns beside each other in a terminal, and the longest title of a row there.
-_TEXT_COLUMNS, _TEXT_NAME = 6, 16
+_TEXT_COLUMNS, _TEXT_NAME = 6, 22
 _NONE = "·"
 #: What the sign before an amount means.
 BAR = "a bar is as high as the amount's share of the largest"
@@ -87,7 +87,7 @@ def of_groups(
         for block in blocks:
             inside = [found[group][rank] for rank in block if rank in found[group]]
             cells.append(sum(inside, Traffic()) if inside else None)
-        rows.append((f"{safe.middle(group, 12)}: {_name(members[group])}", cells))
+        rows.append((f"{safe.middle(group, 16)}: {_name(members[group])}", cells))
     hidden = len(found) - len(shown)
     rest = [f"and {words.count(hidden, 'more group')}"] if hidden else []
     rest += [_SUMMED] if len(blocks) < len(ranks) else []

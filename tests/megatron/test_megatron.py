@@ -138,6 +138,17 @@ def test_faults_are_named_at_the_users_line_and_the_next_program_trains() -> Non
     assert not wrong, "\n\n".join(wrong)
 
 
+def test_groups_carry_their_names_in_records_findings_and_views() -> None:
+    source = program(gpt(2, 1), "in a step", "if rank == 1 and step == 2:\n    break")
+    with start(2) as session:
+        result = session.run(source)
+        (finding,) = ddt.diagnose(result).findings
+        assert "(tensor)" in finding.title
+        assert "(tensor)" in str(ddt.collectives(result))
+        rows = ddt.collectives(result).to_frame()
+        assert {name.partition(" ")[2] for name in rows.group} >= {"(tensor)", "(data)"}
+
+
 def test_groups_that_have_ended_are_noted() -> None:
     with start(2) as session:
         assert session.run(gpt(2, 1)).ok

@@ -59,7 +59,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     def check(packages: dict[str, list[str]], **environment: str) -> list[Check]:
         for name, needs in packages.items():
             package, _, version = name.partition(" ")
-            folder = tmp_path / f"{package}-{version}.dist-info"
+            folder = tmp_path / f"{package.replace('-', '_')}-{version}.dist-info"
             folder.mkdir()
             lines = ["Metadata-Version: 2.1", f"Name: {package}", f"Version: {version}"]
             lines += [f"Requires-Dist: {need}" for need in needs]
@@ -92,6 +92,18 @@ def test_keras_3_does_not_train_on_several_workers(installed: Callable[..., list
     assert [one.verdict for one in told] == ["ok"]
     assert "TF_USE_LEGACY_KERAS=1" in told[0].meaning
     assert "Keras" not in verdicts(framework_checks({"TF_USE_LEGACY_KERAS": "1"}))
+
+
+def test_packages_that_megatron_core_imports_if_they_are_there(
+    installed: Callable[..., list[Check]],
+) -> None:
+    needs = ['transformer-engine[pytorch]<2.12,>=2.9; extra == "dev"']
+    alone = installed({"megatron-core 0.16.1": needs})
+    assert [(one.verdict, "sequence parallelism" in one.meaning) for one in alone] == [("ok", True)]
+    (engine,) = installed({"transformer_engine 1.3": []})
+    assert engine.verdict == "warning"
+    assert ">=2.9" in engine.seen
+    assert "1.3" in engine.seen
 
 
 # -- this machine ----------------------------------------------------------------------------------

@@ -48,6 +48,8 @@ _SCHEDULES = (
 _ALIKE = ("num_microbatches", "seq_length", "micro_batch_size")
 #: Steps and micro-batches of a run that are recorded; more of them would only repeat the same.
 _MOST_STEPS, _MOST_TOKENS = 1000, 4
+#: How the descriptions of its groups end.
+_GROUP_ENDS = ("_GROUP", "_GROUP_WITH_CP", "_GROUP_GLOO", "_WITH_CP_GLOO")
 #: With more bytes of parameters than this, fingerprints would delay a step.
 _MOST_BYTES = 1 << 30
 #: Attributes of a configuration with the share of elements that dropout drops.
@@ -62,11 +64,13 @@ class Megatron(Framework):
         self._counts: Counter[str] = Counter()
         self._seed: tuple[str, Position | None] | None = None  # the last one, maybe of another cell
         self._models: weakref.WeakSet[Any] = weakref.WeakSet()  # of this run
+        self._groups: dict[str, str] = {}
 
     def install(self, calls: CallLog) -> None:
         """Watch Megatron-core once it is imported."""
         pipelines = "megatron.core.pipeline_parallel.schedules"
         AfterImport(pipelines, self._watch_schedules).install()
+        AfterImport(_STATE, self._watch_groups).install()
         AfterImport("megatron.core.tensor_parallel.random", self._watch_seeds).install()
         AfterImport("megatron.core.tensor_parallel.layers", self._watch_tokens).install()
 
@@ -82,15 +86,18 @@ class Megatron(Framework):
 
     def observed(self, rank: int, namespace: Mapping[str, Any]) -> Observation | None:
         """What Megatron-core was given in the run."""
-        if not self._given:
+        if not self._given and not self._groups:
             return None
         given = (*self._given, *self._at_end())
-        seen = RankAgreements(rank=rank, framework="megatron-core", given=given)
+        seen = RankAgreements(
+            rank=rank, framework="megatron-core", given=given, groups=dict(self._groups)
+        )
         return Observation(rank=rank, agreements=seen)
 
     def forget_groups(self) -> list[str]:
         """Forget groups that have ended; returns a note if there were some."""
         self._seed = None
+        self._groups.clear()
         state = sys.modules.get(_STATE)
         if state is None or not state.model_parallel_is_initialized():
             return []
@@ -117,6 +124,22 @@ class Megatron(Framework):
             original = getattr(module, name, None)
             if original is not None:
                 setattr(module, name, self._recording(original, self._begins_step))
+
+    def _watch_groups(self, module: ModuleType) -> None:
+        original = getattr(module, "create_group", None)
+        if original is None:
+            return
+
+        @functools.wraps(original)
+        def create_group(*args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            made = original(*args, **kwargs)
+            described = getattr(made, "group_desc", "")  # a rank outside of it gets something else
+            if described.endswith(_GROUP_ENDS):
+                self._groups[made.group_name] = _words(described)
+            return made
+
+        module.create_group = create_group  # type: ignore[attr-defined]
 
     def _watch_seeds(self, module: ModuleType) -> None:
         name = "model_parallel_cuda_manual_seed"
@@ -229,6 +252,15 @@ class Megatron(Framework):
 
 
 _TENSOR = "get_tensor_model_parallel_group"
+
+
+def _words(described: str) -> str:
+    """``tensor`` of ``TENSOR_MODEL_PARALLEL_GROUP``."""
+    text = described.lower()
+    for ending in ("_gloo", "_with_cp", "_group", "_parallel"):
+        text = text.removesuffix(ending)
+    axis = text.removesuffix("_model")
+    return (text if axis.endswith("_and") else axis).replace("_", " ")
 
 
 def _state() -> Any:

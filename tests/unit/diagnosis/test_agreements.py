@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ddt_notebook.diagnosis.run_rules import diagnose
-from ddt_notebook.model import Cell, Position, RankReport, Report, Snapshot
+from ddt_notebook.model import Call, Cell, Position, RankReport, Report, Snapshot
 from ddt_notebook.model.agreements import Given, RankAgreements
+from ddt_notebook.model.group_names import with_names_of_framework
 
 LINE = Position(file="cell[1]", line=3)
 COUNT = Given(
@@ -55,3 +56,20 @@ def test_parameters_that_differ_are_named_unless_something_explains_them() -> No
     # a rank that failed may have made one more update
     ends = [replace(one, number=2) for one in (PARAMETER, other)]
     assert not [f for f in report([ends[0]], [ends[1]], "hung").findings if f.cause]
+
+
+def test_groups_carry_the_names_of_the_framework_unless_ranks_differ() -> None:
+    calls = tuple(Call(index=n, op="all_reduce", group=name) for n, name in enumerate("012"))
+    ranks = tuple(RankReport(rank=rank, state="finished", calls=calls) for rank in range(2))
+    named = tuple(
+        RankAgreements(
+            rank=rank, framework="megatron-core", groups={"1": "tensor-parallel", "2": odd}
+        )
+        for rank, odd in enumerate(("pipeline-parallel", "embedding"))
+    )
+    groups = {"0": (0, 1), "1": (0, 1), "2": (0, 1)}
+    before = Snapshot(cell=Cell(number=1, source=""), ranks=ranks, groups=groups, agreements=named)
+    after = with_names_of_framework(before)
+    assert [call.group for call in after.ranks[1].calls] == ["0", "1 (tensor-parallel)", "2"]
+    assert list(after.groups) == ["0", "1 (tensor-parallel)", "2"]
+    assert with_names_of_framework(after) == after
