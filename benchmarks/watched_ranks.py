@@ -1,8 +1,8 @@
 """What it costs to watch a job with many ranks on one host, on made-up records.
 
-The ranks' rings are files as ranks write them; one sleeping process stands for all of their
-processes, and no monitor answers. 4,096 ranks are looked at as `ddt-notebook run` does while they
-wait for one of them, without the files.
+The ranks' rings are files as ranks write them. One process stands for all of their processes: it
+computes if they are at work, and sleeps if they wait. Another one answers for all monitors. 4,096
+ranks are looked at as `ddt-notebook run` does while they wait for one of them, without the files.
 """
 
 from __future__ import annotations
@@ -31,8 +31,51 @@ from ddt_notebook.wire.ring import Record, RingWriter
 from .common import Figure, check
 from .many_ranks import ABSENT, CALLS, TOGETHER
 
-_TICK_S, _WATCHED_S, _MOST = 0.05, 10.0, 4096
+_TICK_S, _AT_WORK_S, _WATCHED_S, _MOST = 0.05, 0.25, 20.0, 4096
 _LIMITS = {2: 2.0, 8: 2.0, 64: 2.0, 512: 2.0}
+#: A busy machine finds all ranks within this time, in seconds.
+_FOUND_LIMIT_S = 300.0
+#: Stand for the processes of ranks, at work and waiting.
+_AT_WORK, _WAITS = "while True: pass", "import time; time.sleep(600)"
+#: Answers for the monitors of ranks, with the number of the socket.
+_MONITORS = """
+import resource, selectors, socket, sys, time
+from ddt_notebook.model import Position
+from ddt_notebook.wire.channel import Channel, Closed
+from ddt_notebook.wire.messages import MonitorStatus
+
+folder, ranks = sys.argv[1], int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+stack = tuple(Position(file="/home/user/train.py", line=n, function="step") for n in range(12))
+asking = selectors.DefaultSelector()
+for rank in range(ranks):
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(f"{folder}/{rank}.sock")
+    server.listen(1)
+    asking.register(server, selectors.EVENT_READ)
+print("ready", flush=True)
+while True:
+    for key, _ in asking.select():
+        one = key.fileobj
+        if isinstance(one, socket.socket):
+            asking.register(Channel(one.accept()[0]), selectors.EVENT_READ)
+            continue
+        try:
+            asked = one.receive()
+        except Closed:
+            sys.exit()
+        now_s = time.monotonic()
+        groups = {"0": (int(now_s), int(now_s))}
+        answer = MonitorStatus(
+            position=stack[-1],
+            stack=stack,
+            groups=groups,
+            cpu_s=time.process_time(),
+            memory_bytes=1 << 30,
+            at_s=now_s,
+        )
+        one.send(answer, number=asked.number)
+"""
 
 
 def measure() -> list[Figure]:
@@ -112,21 +155,30 @@ def _call(group: Group, before: int) -> CallRecord:
 
 def _watched(ranks: int, *, waiting: bool) -> float:
     """The share of a core that the watcher uses, in per cent."""
-    sleeper = [sys.executable, "-c", "import time; time.sleep(600)"]
     folder = Path(tempfile.mkdtemp())
-    process = subprocess.Popen(sleeper)
+    monitors = subprocess.Popen(
+        [sys.executable, "-c", _MONITORS, str(folder), str(ranks)], stdout=subprocess.PIPE
+    )
+    process = subprocess.Popen([sys.executable, "-c", _WAITS if waiting else _AT_WORK])
     try:
+        assert monitors.stdout is not None
+        check(bool(monitors.stdout.readline()), "no monitor answers")
         writers = _write(folder, ranks, process.pid, waiting=waiting)
         watch = JobWatch(folder, hang_after_s=1000)
-        watch.step(_TICK_S)
-        check(len(watch.job.ranks) == len(writers), "not all ranks were found")
+        job = watch.job
+        limit_s = time.monotonic() + _FOUND_LIMIT_S
+        while not (job.ranks and all(one.earlier_status is not None for one in job.ranks)):
+            watch.step(_TICK_S, at_work_s=_AT_WORK_S)
+            check(time.monotonic() < limit_s, "not all monitors have answered twice")
+        check(len(job.ranks) == len(writers), "not all ranks were found")
         begun_s, used_s = time.monotonic(), time.process_time()
         while time.monotonic() - begun_s < _WATCHED_S:
-            watch.step(_TICK_S)
+            watch.step(_TICK_S, at_work_s=_AT_WORK_S)
         return 100 * (time.process_time() - used_s) / (time.monotonic() - begun_s)
     finally:
-        process.kill()
-        process.wait()
+        for one in (monitors, process):
+            one.kill()
+            one.wait()
         shutil.rmtree(folder)
 
 
@@ -144,6 +196,7 @@ def _write(folder: Path, ranks: int, pid: int, *, waiting: bool) -> list[RingWri
             born_s=psutil.Process(pid).create_time(),
             started_s=time.monotonic(),
             wall_s=time.time(),
+            socket=f"{folder}/{rank}.sock",
         )
         job_files.write(folder / f"host-{rank}.rank", started)
         for number in range(CALLS - (rank == ABSENT)):

@@ -32,6 +32,8 @@ from .observed_rank import SILENT_AFTER_S, ObservedRank
 _IDLE_CPU_SHARE = 0.2
 #: A computing rank is asked for its status only this often, because the answer delays its cell.
 _ASK_THE_BUSY_EVERY_S = 2.0
+#: Of many ranks, only this many that compute are asked in a second.
+_BUSY_ASKED_A_SECOND = 50
 #: A rank that computes or waits for its device is asked more often.
 _ASK_BEHIND_DEVICE_EVERY_S = 0.5
 #: Two answers of a monitor are compared only if the time between them is in this range, in seconds.
@@ -234,13 +236,16 @@ class RankRun:
         status = self.handle.status
         return status is not None and status.groups.get(group, (0, 0))[1] >= number
 
-    def ask_status(self, *, busy_too: bool) -> None:
+    def ask_status(self, *, busy_too: bool, among: int = 1) -> None:
         """Ask the monitor for its status; rarely if the rank computes, since that delays its cell.
 
         Parameters
         ----------
         busy_too
             Ask as often if the rank computes, because a rank waits or a user watches.
+        among
+            Of how many ranks it is one: the more there are, the less often one that computes is
+            asked.
         """
         if not self.unfinished or self.handle.recorder is None:
             return
@@ -249,7 +254,7 @@ class RankRun:
         self.cpu_share = share if self.cpu_share is None else (self.cpu_share + share) / 2
         self.idle = share < _IDLE_CPU_SHARE
         status = self.handle.status
-        every_s = _ASK_THE_BUSY_EVERY_S
+        every_s = max(_ASK_THE_BUSY_EVERY_S, among / _BUSY_ASKED_A_SECOND)
         if status is not None and _is_open(status):
             every_s = _ASK_BEHIND_DEVICE_EVERY_S
         if self.idle or busy_too or time.monotonic() - self.asked_s > every_s:
@@ -268,11 +273,6 @@ class RankRun:
             or self.library_wait is not None
             or self.handle.silent_s > SILENT_AFTER_S / 3
         )
-
-    @property
-    def at_work(self) -> bool:
-        """Whether nothing suggests that it waits, as far as it was observed."""
-        return not self.unfinished or not (self.idle or self.may_be_blocked)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import datetime
 import os
 import re
+import select
 import signal
 import time
 import tokenize
 from collections.abc import Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,10 @@ class RecordedJob:
         self._files = JobFolder(folder, watched=watched, only=only)
         self._next: dict[int, RecordedRank] | None = None  # a later launch, not looked at yet
         self._ends = ProcessEnds()
+        #: The connections that are polled, and whose they are, by descriptor.
+        self._connected: list[Channel] = []
+        self._poll = select.poll()
+        self._answering: dict[int, tuple[RankRun, RecordedRank]] = {}
         self._answers_here, self._answers_elsewhere = AnswersWriter(folder), AnswersReader(folder)
 
     @classmethod
@@ -262,7 +266,7 @@ class RecordedJob:
         waiting = any(run.may_be_blocked for run in self.runs)
         for run, rank in zip(self.runs, self.ranks, strict=True):
             if rank.connect():
-                run.ask_status(busy_too=waiting)
+                run.ask_status(busy_too=waiting, among=len(self.runs))
 
     def watch_command(self, pid: int) -> None:
         """Let `wait` notice the end of the command that started the job."""
@@ -275,19 +279,21 @@ class RecordedJob:
 
     def receive(self, limit_s: float = 0.02) -> None:
         """Wait for answers for at most ``limit_s`` seconds, and process them."""
-        connected: dict[Any, tuple[RankRun, RecordedRank]] = {
-            rank.questions: (run, rank)
-            for run, rank in zip(self.runs, self.ranks, strict=True)
-            if rank.questions is not None
-        }
+        connected = [rank.questions for rank in self.ranks if rank.questions is not None]
         if not connected:
             time.sleep(limit_s)
             return
-        for channel in wait_for(list(connected), timeout=limit_s):
-            assert isinstance(channel, Channel)
-            run, rank = connected[channel]
+        if connected != self._connected:
+            self._connected, self._poll, self._answering = connected, select.poll(), {}
+            for run, rank in self._pairs():
+                if rank.questions is not None:
+                    self._poll.register(rank.questions.fileno(), select.POLLIN)
+                    self._answering[rank.questions.fileno()] = run, rank
+        for descriptor, _ in self._poll.poll(1e3 * limit_s):
+            run, rank = self._answering[descriptor]
+            assert rank.questions is not None
             try:
-                run.take_answer(channel.receive())
+                run.take_answer(rank.questions.receive())
             except (Closed, FormatError):
                 rank.disconnect()
 

@@ -14,9 +14,9 @@ from .recorded_job import RecordedJob
 #: How often monitors are asked, in seconds, and how many of them at most in a second: an answer
 #: costs the watcher about 0.1 ms.
 _ASK_EVERY_S, _ASKED_A_SECOND = 0.25, 500
-#: With more ranks than this, looks are rarer: one at 512 ranks takes 3 ms of processor time
-#: (`benchmarks.watched_ranks`).
-_RANKS_OFTEN = 128
+#: With more ranks than this, looks are rarer, and those at ranks at work with more than the second
+#: number: one at 512 ranks takes 3 ms of processor time (`benchmarks.watched_ranks`).
+_RANKS_OFTEN, _AT_WORK_OFTEN = 128, 256
 
 #: So often, a snapshot is thrown away since ranks have left their wait meanwhile.
 _MOST_GOING_ON = 3
@@ -52,6 +52,7 @@ class JobWatch:
         self._launched_s: float | None = None
         self._asked_s = 0.0
         self._failed = False
+        self._at_work = False  # whether no rank seemed to wait at the last look
         self._went_on = 0  # how often ranks had left their wait in the snapshot of it
         self._ended_s: float | None = None  # when all ranks were seen to have ended
 
@@ -83,8 +84,8 @@ class JobWatch:
         """
         job = self.job
         wait_s *= max(1.0, len(job.runs) / _RANKS_OFTEN)
-        at_work = bool(job.runs) and not job.failed and all(run.at_work for run in job.runs)
-        if at_work and at_work_s > wait_s:
+        at_work_s *= max(1.0, len(job.runs) / _AT_WORK_OFTEN)
+        if self._at_work and at_work_s > wait_s and not job.failed:
             job.wait(at_work_s)
         else:
             job.receive(wait_s)
@@ -95,7 +96,7 @@ class JobWatch:
         if job.launched_s != self._launched_s:
             self._launched_s = job.launched_s
             self._hangs.reset()
-        self.waiting = None
+        self.waiting, self._at_work = None, False
         if not job.runs or self.judged:
             return None
         if self._lingers():
@@ -108,6 +109,7 @@ class JobWatch:
             self._asked_s = now
             job.ask()
         if not any(run.may_be_blocked for run in job.runs):
+            self._at_work = not any(run.idle and run.unfinished for run in job.runs)
             self._hangs.reset()
             return None
         state = job.state()

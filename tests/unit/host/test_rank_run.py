@@ -326,3 +326,14 @@ def test_a_busy_rank_is_not_asked_unless_another_rank_waits(
     run = RankRun(handle, asked=True, asked_s=time.monotonic())
     run.ask_status(busy_too=busy_too)
     assert handle.questions.sent == asked
+
+
+@pytest.mark.parametrize(("among", "asked"), [(2, [AskStatus()]), (512, [])])
+def test_one_of_many_busy_ranks_is_asked_less_often(
+    tmp_path: Path, among: int, asked: list[Message]
+) -> None:
+    handle = Handle(RankLog(tmp_path).recorder)
+    handle.share = 1.0
+    run = RankRun(handle, asked=True, asked_s=time.monotonic() - 5)
+    run.ask_status(busy_too=False, among=among)
+    assert handle.questions.sent == asked
