@@ -256,6 +256,20 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
     "used-module-apart": (
         "{model} is called in training on every rank, and each rank changed it in another way"
     ),
+    "buffer-apart": (
+        "each rank updates the buffer {name} of {model} from its own batches: the ranks train with "
+        "different values of it"
+    ),
+    "evaluated-copy-left-behind": lambda f: (
+        f"every rank evaluates {f.values['model']}, but {ranks_text(f.values['others'])} changed "
+        f"it and {ranks_text(f.ranks)} did not"
+    ),
+    "evaluated-copy-apart": (
+        "every rank evaluates {model}, and each rank changed it in another way"
+    ),
+    "evaluated-copy-starts-apart": (
+        "every rank evaluates {model}, whose copies began with other values on each rank"
+    ),
     "parameters-changed-unwatched": (
         "parameters of {model} were changed outside the optimizer on {ranks}: {name} differs at "
         "the end"
@@ -646,6 +660,17 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         "its copies were equal when they were called first, and differ at the end; neither DDP "
         "nor an optimizer holds it"
     ),
+    "equal-before-first-pass": (
+        "on all ranks, {names} had the same values before the first forward pass, and other values "
+        "later"
+    ),
+    "apart-before-first-pass": (
+        "on each rank, {names} had other values before the first forward pass; DDP makes only its "
+        "own model equal"
+    ),
+    "updated-from-before": "it is updated at {place}, too",
+    "never-sent": "no call of torch.distributed was given a tensor of the size of {name}",
+    "saved-by-one": "{ranks} alone saves it at {place}",
     "ddp-equalises-once": "DDP makes replicas equal once, when it is built",
     "differ-at-the-end": "{parameters:parameter} differ at the end, first {name}",
     "nothing-sent": "no gradient and no parameter was sent in {steps:step} of {optimizer}",

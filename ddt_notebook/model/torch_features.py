@@ -70,6 +70,11 @@ USED_MODULES = _feature(
     "models outside DDP that a step uses, such as a teacher, are not observed",
     ("D.2.4", "D.2.5"),
 )
+OWN_CALLS = _feature(
+    "own-calls",
+    "evaluations of models outside DDP, such as an averaged copy, are not observed",
+    ("D.2.4", "D.2.5"),
+)
 UNUSED_PARAMETERS = _feature(
     "unused-parameters",
     "steps in which DDP found unused parameters are not counted",

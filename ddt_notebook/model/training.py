@@ -426,6 +426,70 @@ class UsedModule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptSample:
+    """Fingerprints of what nothing keeps equal, at one moment.
+
+    Attributes
+    ----------
+    moment
+        ``"begin"`` before the first forward pass, ``"step"`` before a step of the first optimizer,
+        ``"evaluation"`` after a pass without gradients, ``"end"`` at the end of the run.
+    number, step
+        The number of that step, or of that pass at its line, and how many steps of optimizers had
+        ended.
+    where
+        The line of the pass.
+    values
+        Fingerprints of the watched parameters, then of the buffers.
+    """
+
+    moment: str
+    number: int = 0
+    step: int = 0
+    where: Position | None = None
+    values: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptState:
+    """Parameters and buffers of a module that DDP does not keep equal on all ranks.
+
+    Attributes
+    ----------
+    name
+        The variable that held it when training began, such as ``"self.ema.module"``.
+    wrapped
+        Whether it is the model in DDP, of which only the buffers are watched.
+    parameters, buffers
+        Names of the watched ones. Statistics of batch norm and single numbers are left out.
+    shapes
+        Shapes of the buffers, such as ``"10×20"``.
+    shapes_digest
+        Digest of the shapes of all its parameters, as in `ModelTraining`.
+    trained
+        Whether an optimizer holds a parameter of it.
+    graded, evaluated
+        Number of passes through it whose result needs gradients, and of those without gradients.
+    saved
+        The line that saved a part of it first.
+    samples
+        Fingerprints, in the order in which they were taken.
+    """
+
+    name: str
+    wrapped: bool = False
+    parameters: tuple[str, ...] = ()
+    buffers: tuple[str, ...] = ()
+    shapes: tuple[str, ...] = ()
+    shapes_digest: int = 0
+    trained: bool = False
+    graded: int = 0
+    evaluated: int = 0
+    saved: Position | None = None
+    samples: tuple[KeptSample, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankTraining:
     """How one rank trained in this run.
 
@@ -461,6 +525,8 @@ class RankTraining:
         The first forward passes that added up activations over ranks.
     used
         The modules outside DDP that were called between the first two steps.
+    kept
+        What DDP does not keep equal: buffers, and modules beside the model in DDP.
     losses
         The losses of the first backward passes, if they are numbers on the CPU.
     threads, processors
@@ -480,6 +546,7 @@ class RankTraining:
     replicated: tuple[ReplicatedTensor, ...] = ()
     summed: tuple[SummedForward, ...] = ()
     used: tuple[UsedModule, ...] = ()
+    kept: tuple[KeptState, ...] = ()
     losses: tuple[float, ...] = ()
     threads: int = 0
     processors: int = 0

@@ -17,6 +17,7 @@ import operator
 import os
 import pkgutil
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -35,6 +36,7 @@ from ..model.torch_features import (
     LIBRARY_LINES,
     LOADERS,
     MODELS_FOLLOW,
+    OWN_CALLS,
     PARAMETER_WRITES,
     REPLAY,
     SIMULATED_GPUS,
@@ -406,6 +408,37 @@ def is_in_dispatch_mode() -> bool:
     """Whether the user's code runs in a mode that sees each operation, as ``make_fx`` has one."""
     own = __name__.partition(".")[0]
     return any(type(mode).__module__.partition(".")[0] != own for mode in _dispatch_modes())
+
+
+# -- calls of one module -------------------------------------------------------------------------
+
+#: torch calls this attribute instead of the module if it is set, and leaves it out of copies.
+_look_up(OWN_CALLS, "torch.nn:Module._compiled_call_impl", None)
+_look_up(OWN_CALLS, "torch.nn:Module._call_impl", None)
+
+
+def observe_calls(module: torch.nn.Module, observer: Callable[[Any], None] | None) -> None:
+    """Let a function see the result of each call of a module, or none any more."""
+    attributes = vars(module)
+    known = attributes.get("_compiled_call_impl")
+    if observer is None:
+        if getattr(known, "observes", False):
+            del attributes["_compiled_call_impl"]
+        return
+    if known is not None:
+        return  # compiled
+    reference = weakref.ref(module)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        called = reference()
+        assert called is not None
+        result = called._call_impl(*args, **kwargs)
+        observer(result)
+        return result
+
+    call.observes = True  # type: ignore[attr-defined]
+    attributes["_compiled_call_impl"] = call
 
 
 # -- simulated GPUs --------------------------------------------------------------------------------

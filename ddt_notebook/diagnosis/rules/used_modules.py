@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ddt_notebook.diagnosis.advice import conclude
@@ -26,19 +26,19 @@ def parted(context: Context) -> Iterator[Finding]:
     snapshot = context.snapshot
     if snapshot.outcome != "ok" or any(one.not_finite for one in snapshot.training):
         return
-    if not _students_agree(context):
+    if not students_agree(context):
         return
     for found in used_on_every_rank(context.snapshot, trained=False):
         firsts = {one.first for one in found.values()}
         lasts = {one.last for one in found.values()}
         if len(firsts) > 1 or len(lasts) == 1 or () in firsts | lasts:
             continue
-        if any(_is_sent(context, rank, one) for rank, one in found.items()):
+        if any(_is_sent(context, rank, one.shapes) for rank, one in found.items()):
             continue
         yield _finding(context, found)
 
 
-def _students_agree(context: Context) -> bool:
+def students_agree(context: Context) -> bool:
     """Whether every rank trained one model in DDP with all others, and the copies are equal."""
     ranks = tuple(sorted(context.reports))
     models = [one.models for one in context.snapshot.training]
@@ -52,14 +52,12 @@ def _students_agree(context: Context) -> bool:
     )
 
 
-def _is_sent(context: Context, rank: int, module: UsedModule) -> bool:
-    """Whether the program itself may keep the copies equal, now and then."""
+def _is_sent(context: Context, rank: int, shapes: dict[str, int]) -> bool:
+    """Whether the program itself may keep copies equal, now and then."""
     report = context.reports[rank]
     own = tuple(call for call in report.calls if call.source == "call log")  # not those of DDP
     sent = communication(replace(report, calls=own))
-    return bool(
-        sent.is_opaque(module.shapes) or sent.reductions_of(module.shapes) or sent.broadcast
-    )
+    return bool(sent.is_opaque(shapes) or sent.reductions_of(shapes) or sent.broadcast)
 
 
 def _finding(context: Context, found: dict[int, UsedModule]) -> Finding:
@@ -73,12 +71,12 @@ def _finding(context: Context, found: dict[int, UsedModule]) -> Finding:
         values={"model": first.name}
         | ({"others": tuple(rank for rank in found if rank not in left)} if left else {}),
         places={rank: context.place(one.where, "called") for rank, one in found.items()},
-        facts=[*_written_at(context, found), Fact(kind="equal-at-first-call")],
+        facts=[*written_at(context, found), Fact(kind="equal-at-first-call")],
         confidence="likely",
     )
 
 
-def _written_at(context: Context, found: dict[int, UsedModule]) -> list[Fact]:
+def written_at(context: Context, found: Iterable[int]) -> list[Fact]:
     """Return lines that write to tensors and that the ranks were seen to run unequally often."""
     program, stores = context.program, context.partings.last_stores
     times = {

@@ -8,7 +8,17 @@ from typing import Any
 import torch
 
 from ...model import Observation
-from . import checkpoints, early_reads, exchanged, loaders, performance, registry, shown, training
+from . import (
+    checkpoints,
+    early_reads,
+    exchanged,
+    kept_states,
+    loaders,
+    performance,
+    registry,
+    shown,
+    training,
+)
 from .objects import buffers, find, local_bytes, optimizer_state
 from .simulated import simulated_gpus
 
@@ -57,14 +67,15 @@ def observe(
                 f"{size / (1 << 30):.1f} GiB of tensors were not compared between the ranks; "
                 "the view parity compares them"
             )
-    if record.problem:
-        notes.append(f"training is not recorded any more: {record.problem}")
-    if shown.RECORD.problem:
-        notes.append(f"printed values are not recorded any more: {shown.RECORD.problem}")
-    if exchanged.RECORD.problem:
-        notes.append(f"exchanged values are not recorded any more: {exchanged.RECORD.problem}")
-    if early_reads.RECORD.problem:
-        notes.append(f"early reads are not recorded any more: {early_reads.RECORD.problem}")
+    for name, problem in (
+        ("training is", record.problem),
+        ("printed values are", shown.RECORD.problem),
+        ("exchanged values are", exchanged.RECORD.problem),
+        ("early reads are", early_reads.RECORD.problem),
+        ("what DDP does not keep equal is", kept_states.RECORD.problem),
+    ):
+        if problem:
+            notes.append(f"{name} not recorded any more: {problem}")
     seen = registry.observe(rank, what, namespace, None, {})
     return seen.observed, (*notes, *seen.failed.values())
 

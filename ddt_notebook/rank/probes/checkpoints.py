@@ -16,7 +16,7 @@ import torch
 from torch.optim import Optimizer, lr_scheduler
 
 from ...model.checkpoints import CheckpointUse, RankCheckpoints, StateLoad
-from . import left_states
+from . import kept_states, left_states
 from .frames import user_line
 
 _MOST_USES = 100
@@ -170,7 +170,9 @@ def _recording(
                 epoch = _epoch(result)
                 left_states.RECORD.loads(path, where, result)
             else:
-                left_states.RECORD.saves(kwargs.get("obj", args[0] if args else None))
+                saved = kwargs.get("obj", args[0] if args else None)
+                left_states.RECORD.saves(saved)
+                kept_states.RECORD.saves(saved, where)
             return result
         finally:
             use = CheckpointUse(

@@ -204,8 +204,11 @@ class OptimizerLog:
         owned = set(map(id, _parameters(optimizer)))
         self.changed_at.append(parameter_writes.RECORD.take(owned))
 
-    def before_step(self, optimizer: Optimizer, backwards: int) -> None:
-        """Called before each step, with the number of all backward passes."""
+    def before_step(self, optimizer: Optimizer, backwards: int) -> bool:
+        """Called before each step, with the number of all backward passes.
+
+        Returns whether sketches were taken.
+        """
         self.passes[backwards - self._seen_backwards] += 1
         self._seen_backwards = backwards
         if self.steps and self._counts:
@@ -221,6 +224,8 @@ class OptimizerLog:
             self._seen_forwards = forwards
         if self.steps == self._sampled_at:
             self._sample(optimizer)
+            return True
+        return False
 
     def before_backward(self) -> None:
         """Called before each backward pass before a sampled step."""

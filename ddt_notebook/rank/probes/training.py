@@ -34,6 +34,7 @@ from . import (
     early_reads,
     evaluations,
     exchanged,
+    kept_states,
     left_states,
     loss_graph,
     parameter_writes,
@@ -136,6 +137,7 @@ class TrainingRecord:
         self._graphs = KeptGraphs()
         self._by_hand = HandUpdates()
         self.used.begin_run()
+        kept_states.RECORD.begin_run()
         self.sampling = []
 
     def end_run(self) -> None:
@@ -143,6 +145,7 @@ class TrainingRecord:
         for log in (*self._stepped, *self._passed):
             log.release()
         self.used.release()
+        kept_states.RECORD.release()
         self.sampling = []
 
     @property
@@ -305,6 +308,12 @@ class TrainingRecord:
         if log.run != self._run:
             log.begin(model, self._run)
             self.used.begin(model)
+            kept_states.RECORD.begin(
+                sys._getframe(),
+                list(self._replicas),
+                steps=lambda: self.steps,
+                calls=not self.used.compiled,
+            )
             self._passed = [*self._passed, log][-_MAX_LOGS:]
         return log
 
@@ -416,10 +425,14 @@ class TrainingRecord:
             if log is None or log.optimizer() is not optimizer:
                 log = self._optimizer_log(optimizer)
             self._stepping_log = log
-            if log is not None:
-                log.before_step(optimizer, self.backwards)
+            if log is not None and log.before_step(optimizer, self.backwards):
+                self._sampled(log)
         except Exception as error:  # noqa: BLE001
             self._end(error)
+
+    def _sampled(self, log: OptimizerLog) -> None:
+        if self._stepped[0] is log:
+            kept_states.RECORD.stepped(log.steps, self._optimizers)
 
     def after_step(self, optimizer: Optimizer, *_: object) -> None:
         """Called when an optimizer has stepped."""
@@ -510,6 +523,7 @@ class TrainingRecord:
             replicated=tuple(replicated.RECORD.tensors),
             summed=tuple(summed_activations.RECORD.sums),
             used=self.used.observed(),
+            kept=kept_states.RECORD.observed(),
             losses=tuple(self._losses),
             threads=torch.get_num_threads(),
             processors=_processors(),

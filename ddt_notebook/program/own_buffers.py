@@ -1,0 +1,136 @@
+"""Finds where a class updates a buffer of its own from what it held before, and reads it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ddt_notebook.model import Place
+
+from .nodes import called_name, is_metadata
+from .program import Program
+from .tree import Tree
+
+#: Functions that show what they are given, or only ask for its size.
+_SHOWS = frozenset({"print", "len", "info", "debug", "log", "add_scalar", "add_histogram"})
+#: Methods that write all elements anew: what the buffer held before has no effect.
+_OVERWRITES = frozenset({"copy_", "zero_", "fill_", "normal_", "uniform_", "set_"})
+
+
+def accumulates(program: Program, buffer: str) -> list[Place]:
+    """The lines that update a buffer from its old content, if the program also computes with it.
+
+    A state that is written anew, or that a layer returns, such as that of a recurrent network,
+    belongs to each rank's batch. One that is only counted up does not reach the model's result.
+    """
+    found = []
+    for tree in program.trees.values():
+        for owner in tree.of_kind(ast.ClassDef):
+            if not _registers(owner, buffer):
+                continue
+            uses = [one for one in ast.walk(owner) if _is_own(one, buffer)]
+            statements = {s: None for one in uses if (s := tree.statement_of(one)) is not None}
+            updates = [one for one in statements if _updates(one, buffer)]
+            if updates and _is_read(program, buffer):
+                found += [program.place(one, "changes") for one in updates]
+    return found
+
+
+def _registers(owner: ast.ClassDef, buffer: str) -> bool:
+    return any(
+        isinstance(one, ast.Call)
+        and isinstance(one.func, ast.Attribute)
+        and one.func.attr == "register_buffer"
+        and any(isinstance(a, ast.Constant) and a.value == buffer for a in one.args[:1])
+        for one in ast.walk(owner)
+    )
+
+
+def _is_own(node: ast.AST, buffer: str) -> bool:
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr == buffer
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    )
+
+
+def _mentions(node: ast.AST, buffer: str) -> bool:
+    return any(_is_own(one, buffer) for one in ast.walk(node))
+
+
+def _updates(statement: ast.stmt, buffer: str) -> bool:
+    if isinstance(statement, ast.AugAssign):
+        return _mentions(statement.target, buffer)
+    if isinstance(statement, ast.Assign):
+        target = statement.targets[0]
+        if _is_own(target, buffer):
+            return _combines(statement.value, buffer)
+        if isinstance(target, ast.Subscript) and _is_own(target.value, buffer):
+            return not isinstance(target.slice, ast.Slice) or bool(
+                target.slice.lower or target.slice.upper
+            )
+        return False
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return False
+    methods = list(_methods(call))
+    return (
+        any(name.endswith("_") and name not in _OVERWRITES for name in methods)
+        and not any(name in _OVERWRITES for name in methods)
+        and _is_own(_receiver(call), buffer)
+    )
+
+
+def _combines(value: ast.expr, buffer: str) -> bool:
+    """Whether a new value is made from the old one, and not by a layer that is given it."""
+    if not _mentions(value, buffer):
+        return False
+    return not any(
+        isinstance(one, ast.Call)
+        and isinstance(one.func, (ast.Attribute, ast.Name))
+        and (isinstance(one.func, ast.Name) or ast.unparse(one.func).startswith("self."))
+        and not _mentions(one.func, buffer)
+        and any(_mentions(a, buffer) for a in one.args)
+        for one in ast.walk(value)
+    )
+
+
+def _methods(call: ast.Call) -> Iterator[str]:
+    node: ast.expr = call
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        yield node.func.attr
+        node = node.func.value
+
+
+def _receiver(call: ast.Call) -> ast.expr:
+    """What a chain of methods begins with: ``self.book`` in ``self.book.mul_(a).add_(b)``."""
+    node: ast.expr = call
+    while isinstance(node, (ast.Call, ast.Attribute, ast.Subscript)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            break
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node
+
+
+def _is_read(program: Program, buffer: str) -> bool:
+    """Whether something is computed from the buffer, other than its update or what is printed."""
+    return any(
+        one.attr == buffer and isinstance(one.ctx, ast.Load) and _computes(tree, one, buffer)
+        for tree in program.trees.values()
+        for one in tree.of_kind(ast.Attribute)
+    )
+
+
+def _computes(tree: Tree, node: ast.Attribute, buffer: str) -> bool:
+    statement = tree.statement_of(node)
+    if statement is None or isinstance(statement, ast.Assert) or _updates(statement, buffer):
+        return False
+    around: ast.AST | None = tree.parents.get(node)
+    while around is not None and around is not statement:
+        if is_metadata(around) or isinstance(around, ast.JoinedStr):
+            return False
+        if isinstance(around, ast.Call) and called_name(around) in _SHOWS:
+            return False
+        around = tree.parents.get(around)
+    return True
