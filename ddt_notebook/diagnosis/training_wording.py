@@ -241,6 +241,10 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         f"gradients of {f.values['model']} were changed on some ranks after DDP had averaged "
         f"them: {_parted(f)}"
     ),
+    "trained-but-not-averaged": (
+        "DDP does not average the gradients of {names} of {model}, since they did not require "
+        "gradients when it was built; the ranks' copies drift apart"
+    ),
     "optimizer-state-differs": lambda f: (
         f"the state of {f.values['optimizer']} differs between ranks: {_parted(f)}"
     ),
@@ -640,6 +644,9 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "elements-differ": _elements_differ,
     "setting": lambda f: (
         f"{_setting(f.values['setting'])} on {ranks_text(f.ranks)}: {f.values['value']}"
+    ),
+    "averaged-as-built": (
+        "{names} had a gradient in a step, and are not among the parameters that DDP was built with"
     ),
     "inside-no-sync": "before {steps:step} the last forward pass was inside no_sync()",
     "no-sync-entered": "no_sync() was entered at {place}",

@@ -99,8 +99,8 @@ class OptimizerTraining:
         Ranks among which DDP averages gradients.
     shapes
         How many of its parameters have each shape; shapes are given as ``"10×20"``.
-    watched
-        Names of the parameters whose fingerprints are taken.
+    watched, elements
+        Names of the parameters whose fingerprints are taken, and their numbers of elements.
     states
         States at the sampled steps, ascending; the last one is at the end of the run.
     synchronised
@@ -150,6 +150,7 @@ class OptimizerTraining:
     members: tuple[int, ...] = ()
     shapes: dict[str, int] = field(default_factory=dict)
     watched: tuple[str, ...] = ()
+    elements: tuple[int, ...] = ()
     states: tuple[TrainingState, ...] = ()
     synchronised: int = 0
     group_operations: int | None = None
@@ -257,6 +258,9 @@ class ModelTraining:
     searched, unused
         The number of sampled steps at which DDP searched for unused parameters, and of those at
         which it found some.
+    not_averaged
+        Names of parameters that had a gradient at a sampled step and did not require one when the
+        model was put into DDP, or were not part of it: DDP does not average these.
     dropout, batch_norm
         Whether it has such layers in training mode. Synchronised batch norm does not count.
     statistics
@@ -296,6 +300,7 @@ class ModelTraining:
     ignores_parameters: bool = False
     searched: int = 0
     unused: int = 0
+    not_averaged: tuple[str, ...] = ()
     dropout: bool = False
     batch_norm: bool = False
     statistics: dict[str, int] = field(default_factory=dict)

@@ -242,6 +242,9 @@ def _calls_past_wrapper(context: Context) -> list[Place]:
 
 def _gradients_differ(context: Context, group: Replicas, step: int, before: int) -> Finding | None:
     first = group.first
+    models = _models(context, group)
+    if len(models) == len(group.ranks) and all(one.not_averaged for one in models.values()):
+        return _not_averaged(context, group, models, step)
     missing = [
         rank
         for rank, state in group.states[before].items()
@@ -280,6 +283,25 @@ def _gradients_differ(context: Context, group: Replicas, step: int, before: int)
         values=_moment(group, step),
         places=_places(context, group),
         facts=_course(context, group, step),
+        confidence="likely",
+    )
+
+
+def _not_averaged(
+    context: Context, group: Replicas, models: dict[int, ModelTraining], step: int
+) -> Finding:
+    first = models[min(models)]
+    return conclude(
+        "D.2.2",
+        "trained-but-not-averaged",
+        cause="unfrozen-after-ddp",
+        ranks=group.ranks,
+        values={"model": first.name, "names": list(first.not_averaged)},
+        places={rank: context.place(one.made, "created") for rank, one in models.items()},
+        facts=[
+            Fact(kind="averaged-as-built", values={"names": list(first.not_averaged)}),
+            *_course(context, group, step),
+        ],
         confidence="likely",
     )
 

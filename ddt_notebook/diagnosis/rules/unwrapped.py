@@ -26,6 +26,8 @@ from .gradients import swapped
 
 #: Lines of reductions in a finding; more would not help.
 _MAX_LINES = 3
+#: A parameter of at most this many elements is no part of a larger one on other ranks.
+_FEW = 16
 
 
 def unwrapped(context: Context) -> Iterator[Finding]:
@@ -355,7 +357,10 @@ def _partly_reduced(context: Context, group: Replicas, reduced: dict[str, int]) 
 
 
 def _outside_ddp(context: Context, group: Replicas) -> Finding | None:
-    """Report, as a hint, parameters beside those in DDP that drift apart from equal values."""
+    """Report parameters beside those in DDP that drift apart from equal values.
+
+    Ranks may hold parts of one large layer. Nobody divides a temperature or the weights of losses.
+    """
     models = [replicas.model_of(context.snapshot, r, o) for r, o in group.ranks.items()]
     known = {
         f"{model.name}.{name}" for model in models if model is not None for name in model.parameters
@@ -370,11 +375,14 @@ def _outside_ddp(context: Context, group: Replicas) -> Finding | None:
     never &= set(group.apart(max(group.states))) - set(group.apart(min(group.states)))
     if not never:
         return None
+    small = all(at < len(first.elements) and first.elements[at] <= _FEW for at in never)
     for rank in group.ranks:
         report = context.reports[rank]
         own = tuple(call for call in report.calls if call.source == "call log")  # not those of DDP
         sent = communication(replace(report, calls=own))
-        if sent.is_opaque(first.shapes) or sent.reductions_of(first.shapes) or sent.broadcast:
+        if not small and sent.is_opaque(first.shapes):
+            return None
+        if sent.reductions_of(first.shapes) or sent.broadcast:
             return None  # the program itself may keep them equal, now and then
     part = next(_parts_beside_ddp(context), None)
     if part is not None and _divided_by_sampler(context) and not _own_data(context):
@@ -392,7 +400,7 @@ def _outside_ddp(context: Context, group: Replicas) -> Finding | None:
             Fact(kind="gradients-differed", values={"steps": len(group.stepped), "names": names}),
             Fact(kind="gradients-agreed", values={"agreed": in_ddp, "watched": len(first.watched)}),
         ],
-        confidence="possible",
+        confidence="likely" if small else "possible",
     )
 
 

@@ -4,19 +4,20 @@ from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 
 CARD = FaultCard(
     id="teacher-differs",
-    title="a teacher or target network is not updated alike on all ranks",
+    title="a teacher, target network or averaged copy is not updated alike on all ranks",
     symptoms=("D.2.5", "D.2.4"),
     views=("parity",),
     n=2,
     sees="""
         Nothing fails, and the ranks' copies of the trained model agree. But training is worse than
-        on one process, and the checkpoint of the teacher depends on the rank that saves it.
+        on one process, an evaluation of the averaged copy is a mean of different models, and its
+        checkpoint depends on the rank that saves it.
     """,
     why="""
-        A mean teacher, a target network or a slow encoder has no gradients, so it is outside of
-        DDP, and nothing keeps its copies equal. If one rank alone updates it, or each rank at a
-        moment of its own, every rank learns from another teacher; DDP averages the difference away
-        in the student.
+        A mean teacher, a target network or an average of the weights has no gradients, so it is
+        outside of DDP, and nothing keeps its copies equal. If one rank alone updates it, or it was
+        copied before DDP made the model equal, every rank learns from or evaluates another one; DDP
+        averages the difference away in the student.
     """,
     broken="""
         import copy

@@ -145,6 +145,7 @@ class OptimizerLog:
             members=members(ddp) if ddp is not None else (),
             shapes=dict(Counter(map(shape_text, parameters))),
             watched=tuple(names.get(id(parameters[at]), f"parameter {at}") for at in watched),
+            elements=tuple(parameters[at].numel() for at in watched),
         )
         if not self.sharded:
             self._watched_tensors = Watched(optimizer, [parameters[at] for at in watched])

@@ -58,6 +58,8 @@ class ReplicaLog:
         self.has_hook = False
         #: Sketches of its parameters just after DDP made them equal; None after its first step.
         self.built: list[int] | None = None
+        #: The ``id`` of each parameter that required gradients then: DDP averages only these.
+        self.averaged: frozenset[int] | None = None
         #: The line that put the model into DDP.
         self.made: Position | None = None
         #: The file of the installed library that did it for the user.
@@ -76,6 +78,8 @@ class ReplicaLog:
         #: Whether the last pass was inside ``join()``: ranks that end early keep older gradients.
         self.joined = False
         self.searched = self.unused = 0
+        #: Names of parameters with a gradient that DDP does not average.
+        self.not_averaged: tuple[str, ...] = ()
         self.first: Position | None = None
         self.first_unsynchronised: Position | None = None
         #: The line that had entered ``no_sync()`` for that pass.
@@ -157,6 +161,17 @@ class ReplicaLog:
             tensor = reference()
             if tensor is not None and tensor.grad is not None:
                 self._unregistered[at] = (reference, replace(about, trained=True))
+        if self.averaged is not None and not self.not_averaged:
+            self.not_averaged = tuple(
+                islice(
+                    (
+                        name
+                        for name, one in model.module.named_parameters()
+                        if one.grad is not None and id(one) not in self.averaged
+                    ),
+                    _MAX_UNREGISTERED,
+                )
+            )
         searches = model.find_unused_parameters and not model.static_graph
         if searches and torch_private.available(UNUSED_PARAMETERS):
             self.searched += 1
@@ -214,6 +229,7 @@ class ReplicaLog:
             statistics=self._sketched_statistics(),
             searched=self.searched,
             unused=self.unused,
+            not_averaged=self.not_averaged,
             unregistered=tuple(about for _, about in self._unregistered),
         )
 

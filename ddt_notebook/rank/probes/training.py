@@ -197,6 +197,7 @@ class TrainingRecord:
         try:
             log = self._known(model)
             log.built, log.made = built(model), user_line(sys._getframe())
+            log.averaged = frozenset(id(p) for p in model.parameters() if p.requires_grad)
             log.made_by = calling_package(sys._getframe())
             self.used.begin(model)
             parameter_writes.RECORD.wraps(model.parameters())
