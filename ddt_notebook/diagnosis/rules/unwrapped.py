@@ -380,10 +380,11 @@ def _outside_ddp(context: Context, group: Replicas) -> Finding | None:
         report = context.reports[rank]
         own = tuple(call for call in report.calls if call.source == "call log")  # not those of DDP
         sent = communication(replace(report, calls=own))
-        if not small and sent.is_opaque(first.shapes):
-            return None
-        if sent.reductions_of(first.shapes) or sent.broadcast:
+        if sent.broadcast:
             return None  # the program itself may keep them equal, now and then
+        # a metric may have as many elements as a small one
+        if not small and (sent.is_opaque(first.shapes) or sent.reductions_of(first.shapes)):
+            return None
     part = next(_parts_beside_ddp(context), None)
     if part is not None and _divided_by_sampler(context) and not _own_data(context):
         return _part_not_wrapped(context, group, part)
