@@ -110,11 +110,11 @@ def evaluated(context: Context) -> Iterator[Finding]:
         left = [rank for rank, has in changed.items() if not has]
         if len(left) == len(changed):
             continue
-        kind = "apart" if equal else "starts-apart"
+        kind = "evaluated-copy-apart" if equal else "evaluated-copy-starts-apart"
         known = "equal-before-first-pass" if equal else "apart-before-first-pass"
         yield conclude(
             "D.2.5",
-            f"evaluated-copy-{'left-behind' if left else kind}",
+            "evaluated-copy-left-behind" if left else kind,
             cause="teacher-differs",
             ranks=left or one.ranks,
             values={"model": first.name}

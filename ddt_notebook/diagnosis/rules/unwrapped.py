@@ -401,8 +401,14 @@ def _outside_ddp(context: Context, group: Replicas) -> Finding | None:
             Fact(kind="gradients-differed", values={"steps": len(group.stepped), "names": names}),
             Fact(kind="gradients-agreed", values={"agreed": in_ddp, "watched": len(first.watched)}),
         ],
-        confidence="likely" if small else "possible",
+        confidence="likely" if small and _divides_one_data_set(context) else "possible",
     )
+
+
+def _divides_one_data_set(context: Context) -> bool:
+    this_cell = Program([Document.of(context.snapshot.cell)], context.snapshot.world_size)
+    divided = _divided_by_sampler(context) or slices_by_rank(this_cell)
+    return divided and not _own_data(context)
 
 
 def _parts_beside_ddp(context: Context) -> Iterator[dict[int, UsedModule]]:

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
@@ -34,6 +33,16 @@ from .objects import unwrap
 #: bound the record and were chosen, not measured.
 _MOST, _PARTS, _FRAMES, _OBJECTS, _MAX_SAMPLES = 16, 2000, 6, 64, 40
 _MOST_TENSORS, _LEVELS = 1000, 3
+#: Layers whose running statistics rules about normalisation judge.
+_NORMS = (
+    nn.BatchNorm1d,
+    nn.BatchNorm2d,
+    nn.BatchNorm3d,
+    nn.SyncBatchNorm,
+    nn.InstanceNorm1d,
+    nn.InstanceNorm2d,
+    nn.InstanceNorm3d,
+)
 
 
 class _Kept:
@@ -55,7 +64,7 @@ class _Kept:
         buffers = [
             f"{path}.{key}".lstrip(".")
             for path, part in islice(module.named_modules(), _PARTS)
-            if not isinstance(part, _NormBase)
+            if not isinstance(part, _NORMS)
             for key, one in part.named_buffers(recurse=False)
             if one.is_floating_point() and one.numel() > 1
         ]
@@ -244,9 +253,8 @@ class KeptStatesRecord:
 
 def _get(module: nn.Module, name: str) -> torch.Tensor:
     path, _, last = name.rpartition(".")
-    owner = module.get_submodule(path)
-    found = owner._parameters.get(last)
-    return found if found is not None else owner._buffers[last]  # type: ignore[return-value]
+    found: torch.Tensor = getattr(module.get_submodule(path), last)
+    return found
 
 
 def _is_plain(tensors: list[torch.Tensor]) -> bool:
