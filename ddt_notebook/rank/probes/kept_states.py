@@ -27,7 +27,7 @@ from .. import torch_private
 from ..user_signals import let_through
 from .fingerprints import choose, digest, shape_text, sketches
 from .frames import local_variables, user_frames, user_line
-from .objects import unwrap
+from .objects import buffers, unwrap
 
 #: Modules, parts of a module, frames and objects that are searched, and samples of a module. They
 #: bound the record and were chosen, not measured.
@@ -310,7 +310,7 @@ def _memory(saved: Any) -> set[int]:
         if isinstance(value, torch.Tensor):
             found.add(value.data_ptr())
         elif isinstance(value, nn.Module):
-            waiting += [(one, 0) for one in (*value.parameters(), *value.buffers())]
+            waiting += [(one, 0) for one in (*value.parameters(), *buffers(value))]
         elif levels and isinstance(value, Mapping):
             waiting += [(one, levels - 1) for one in islice(value.values(), _MOST_TENSORS)]
         elif levels and isinstance(value, (list, tuple)):
