@@ -30,6 +30,7 @@ from ddt_notebook.program.iterations import leads_to
 from ddt_notebook.program.names import RANK_NAMES
 from ddt_notebook.program.nodes import (
     FunctionNode,
+    LoopNode,
     break_conditions,
     called_name,
     calls_in,
@@ -128,9 +129,10 @@ class Partings:
         at
             Where ``absent`` was instead; None if it had finished the cell.
         """
-        if not {caller.rank, absent.rank} <= self._branches.keys():
-            return None
         frames = self._paths.frames(call, caller)
+        reported = self._reported(call, caller, absent, frames)
+        if reported is not None or not {caller.rank, absent.rank} <= self._branches.keys():
+            return reported
         compared = list(self._compared(call, caller, absent, at))
         if not {caller.rank, absent.rank} <= self._wholly:
             found = self._in_callback(compared, frames)
@@ -170,6 +172,61 @@ class Partings:
             decided = (place.place, place.code, self._sides(inner, absent.rank, caller.rank))
             reason = replace(reason, values=reason.values | {"decided": decided})
         return reason
+
+    def _reported(
+        self, call: Call, caller: RankReport, absent: RankReport, frames: list[Position]
+    ) -> Reason | None:
+        """The handler that kept ``absent`` from the call, or let ``caller`` make it once more.
+
+        The rank printed or logged there what it had caught. It is for ranks of whose code nothing
+        else was observed.
+        """
+        if {caller.rank, absent.rank} & self._wholly:
+            return None
+        mine, theirs = self._handled(absent, _last_call(absent)), self._handled(caller, call)
+        for handler, error in [*mine, *theirs]:
+            place = self._program.place(handler, "passed")
+            decision = decision_at(self._program, place)
+            if decision is None or decision.node is not handler:
+                continue
+            function = getattr(decision.function, "name", "<module>")
+            caught = BranchOutcome(
+                file=place.file, line=place.line, function=function, kind="handled", error=error
+            )
+            more = mine[handler, error] - theirs[handler, error]
+            here = [f for f in frames if function_at(self._program, f) is decision.function]
+            if more > 0 and any(decision.keeps_from(f.line, taken=True) for f in here):
+                found, who, other = _Candidate(decision, caught, None, 0), absent, caller
+            elif more < 0 and any(set(self._program.loops(f)) & _loops(decision) for f in here):
+                found, who, other = _Candidate(decision, None, caught, 0), caller, absent
+            else:
+                continue
+            reason = self._reason(found, absent.rank, caller.rank, None, frames)
+            sides = ((f"caught {error}", (who.rank,), ()), ("not-raised", (other.rank,), ()))
+            return replace(reason, cause="exception-swallowed", values={"sides": sides})
+        return None
+
+    def _handled(
+        self, report: RankReport, until: Call | None
+    ) -> Counter[tuple[ast.ExceptHandler, str]]:
+        """How often each handler of a rank's code reported an error, up to a call."""
+        known = self._branches.get(report.rank)
+        if known is None:
+            return Counter()
+        last = None if until is None else until.branches_before or 0
+        found: Counter[tuple[ast.ExceptHandler, str]] = Counter()
+        for outcome in _events(known, known.events_dropped, last):
+            tree = self._program.trees.get(outcome.file)
+            if outcome.kind != "handled" or tree is None:
+                continue
+            around = [
+                one
+                for one in tree.of_kind(ast.ExceptHandler)
+                if one.lineno <= outcome.line <= (one.end_lineno or one.lineno)
+            ]
+            if around:
+                found[max(around, key=lambda one: one.lineno), outcome.error] += 1
+        return found
 
     def for_good(
         self, call: Call, caller: RankReport, absent: RankReport, at: Position | None
@@ -785,6 +842,17 @@ class Partings:
             return next((o for o in mine if o.to_line != shown.to_line), None)
         last = next((i for i in reversed(known.events) if known.outcomes[i] in mine), None)
         return None if last is None else known.outcomes[last]
+
+
+def _last_call(report: RankReport) -> Call | None:
+    """The call in which a rank is blocked, or from which a peer's fault has freed it."""
+    at = report.error.call if report.error is not None else report.blocked_in
+    return next((one for one in report.calls if one.index == at), None)
+
+
+def _loops(decision: Decision) -> set[ast.AST]:
+    """The loops around a decision."""
+    return {one.owner for one in decision.blocks if isinstance(one.owner, LoopNode)}
 
 
 def lacks_reason(report: Report) -> bool:

@@ -30,7 +30,10 @@ def rank_branches(handles: Iterable[ObservedRank]) -> tuple[RankBranches, ...]:
                     events=log.events,
                     events_dropped=log.events_dropped,
                     unobserved=unobserved,
-                    callbacks_only=noted is not None and noted.callbacks_only,
+                    # a rank that has died does not say whether all of its code was observed
+                    callbacks_only=noted.callbacks_only
+                    if noted is not None
+                    else all(one.kind == "handled" or not one.line for one in outcomes),
                 )
             )
     return tuple(found)

@@ -274,7 +274,12 @@ class Conditions:
     def truth(self, test: ast.expr, rank: int, world_size: int) -> bool | None:
         """Whether a condition holds on a rank, None if the source does not show it."""
         if (rank, world_size) not in self._on_rank:
-            self._on_rank[rank, world_size] = _OnRank(self._values, rank, world_size)
+            known = {
+                name: value
+                for name, value in self._values.items()  # a list that grows later tells nothing
+                if not isinstance(value, ast.List) or name not in self._resized
+            }
+            self._on_rank[rank, world_size] = _OnRank(known, rank, world_size)
         try:
             return operators.truth(self._on_rank[rank, world_size].evaluate(test))
         except RecursionError:

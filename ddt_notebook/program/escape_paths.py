@@ -15,7 +15,7 @@ from ddt_notebook.model import Call, Place, Position, RankReport
 from ddt_notebook.model.finding import Values
 from ddt_notebook.model.partition import RankPartition
 
-from .iterations import comes_to, times_called, times_issued
+from .iterations import comes_to, leads_to, times_called, times_issued
 from .nodes import (
     LEAVES,
     FunctionNode,
@@ -29,6 +29,7 @@ from .nodes import (
     guards_of,
     guards_of_breaks,
     is_call,
+    last_name,
     own_expressions,
     variables_in,
 )
@@ -360,7 +361,9 @@ class _Paths:
         elif self.conditions.reads_clock(node.test):
             yield self._reason(2, "collective-under-local-condition", node, "depends-on-clock")
         elif self._is_local(node.test):
-            yield self._reason(3, "collective-under-local-condition", node, "decided-by-each-rank")
+            priority = 5 if _is_periodic(node.test) else 3
+            cause, kind = "collective-under-local-condition", "decided-by-each-rank"
+            yield self._reason(priority, cause, node, kind)
 
     def _case(self, case: ast.match_case) -> Iterator[Reason]:
         node = self.program.tree_of(case).parents[case]
@@ -476,8 +479,35 @@ class _Paths:
                     4, "collective-under-local-condition", test, "leaves-loop-by-own-finding"
                 )
         fixed = isinstance(node, (ast.For, ast.AsyncFor)) and self._is_fixed(node.iter)
-        if not fixed and not self._has_as_many_batches(node):
+        if not fixed and not self._has_as_many_batches(node) and not self._ran_as_far(node):
             yield from self._uneven(node)
+
+    def _ran_as_far(self, node: LoopNode) -> bool:
+        """Whether the absent rank, when it last ran a loop, made the call in as many rounds.
+
+        So in this loop, as one over a model's layers, it missed nothing: the caller has come to
+        the loop once more.
+        """
+        if not self.outer:
+            return False
+        mine, theirs = (self._calls_in_a_row(report, node) for report in (self.caller, self.absent))
+        return 0 < mine <= theirs
+
+    def _calls_in_a_row(self, report: RankReport, loop: LoopNode) -> int:
+        """How often a rank made the call when it last ran a loop, and nothing else in between."""
+        known: dict[Position, bool] = {}
+        found = 0
+        for one in reversed(report.calls):
+            if one.where is None:
+                continue
+            if one.where not in known:
+                known[one.where] = leads_to(self.program, loop, one.where)
+            if known[one.where]:
+                same = (one.op, one.group) == (self.call.op, self.call.group)
+                found += same and one.where == self.call.where
+            elif found:
+                break
+        return found
 
     def _is_fixed(self, iterable: ast.expr) -> bool:
         known = self.conditions
@@ -557,9 +587,22 @@ def _is_in(node: ast.AST, owner: FunctionNode | ast.ClassDef) -> bool:
     return any(node is inner for inner in ast.walk(owner))
 
 
+def _is_periodic(test: ast.expr) -> bool:
+    """Whether a condition holds in every so many rounds: ``step % 10 == 0``."""
+    return any(
+        isinstance(node, ast.Compare)
+        and isinstance(node.left, ast.BinOp)
+        and isinstance(node.left.op, ast.Mod)
+        for node in ast.walk(test)
+    ) and not any(calls_in(test))
+
+
 def _goes_on(handler: ast.ExceptHandler) -> bool:
-    """Whether the rank may continue after a handler: it does not raise again in each case."""
-    return not _raises(handler.body)
+    """Whether the rank may continue after a handler: it does not raise again in each case.
+
+    A user's interrupt reaches all ranks.
+    """
+    return last_name(handler.type) != "KeyboardInterrupt" and not _raises(handler.body)
 
 
 def _raises(statements: list[ast.stmt]) -> bool:

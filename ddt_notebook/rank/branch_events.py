@@ -50,6 +50,7 @@ class BranchEvents:
         self._recorder = recorder
         self._end: Callable[[], None] | None = None
         self._in_callbacks: Callable[[FrameType, str, Any], Trace | None] | None = None
+        self._handled: tuple[int, int] | None = None  # the exception and the line noted last
         #: Is called when the first callback of a run is observed while other code is not; None if
         #: no run is on.
         self.on_callbacks: Callable[[], None] | None = None
@@ -90,6 +91,33 @@ class BranchEvents:
         """Stop observing callbacks."""
         if sys.gettrace() is self._in_callbacks:
             sys.settrace(None)
+
+    def note_handled(self, error: BaseException) -> None:
+        """Note that the user's code handles an exception, unless all code is observed.
+
+        Parameters
+        ----------
+        error
+            What is being handled; its traceback begins in the function that has caught it.
+        """
+        level = error.__traceback__
+        if level is None or self.on_callbacks is None or self._end is not None:
+            return
+        frame = level.tb_frame
+        here = id(error), frame.f_lineno
+        if here == self._handled or threading.current_thread() is not threading.main_thread():
+            return
+        self._handled = here
+        if not _is_users(frame.f_code):
+            return
+        if not self._recorder.callbacks_only:
+            self._recorder.callbacks_only = True
+            self._in_callbacks = _tracer(self._recorder)
+            self.on_callbacks()
+        name = type(error).__name__
+        self._recorder.note(
+            self._recorder.index_of(frame.f_code, frame.f_lineno, "handled", 0, name)
+        )
 
     def stop(self) -> None:
         """Stop observing; also in a forked child, such as a worker of a DataLoader."""

@@ -41,6 +41,7 @@ from . import torch_private, user_warnings
 from .branch_events import ALWAYS_ON, BranchEvents
 from .branch_recorder import BranchRecorder
 from .callbacks import observe_callbacks
+from .handled_errors import observe_handled_errors
 from .kept_inputs import InputsRecorder
 from .monitor import Monitor
 from .probes import (
@@ -179,6 +180,7 @@ class RecordedRank:
         self._branches = BranchRecorder(BranchRingWriter(self._path("branches"), reserve=True))
         self._events = BranchEvents(self._branches)
         observe_callbacks(self._events)
+        observe_handled_errors(self._events)
         self._calls = RingWriter(self._path("calls"), reserve=True)
         self._crash_file = self._note_signals()
         self._server = self._listen()

@@ -52,6 +52,7 @@ from .confinement import confine
 from .frameworks import registered as frameworks
 from .given_names import GivenNames
 from .group import RankGroup, pick_device, torchrun_environment
+from .handled_errors import observe_handled_errors
 from .memory_cap import MemoryCap
 from .monitor import Monitor
 from .output_files import OutputFiles
@@ -153,6 +154,7 @@ class Rank:
         self._branches = BranchRecorder(BranchRingWriter(self._directory / f"rank{rank}.branches"))
         self._branch_events = BranchEvents(self._branches)
         observe_callbacks(self._branch_events)
+        observe_handled_errors(self._branch_events)
         if self._recording:
             self._group.calls.attach(RingWriter(self._directory / f"rank{rank}.calls"))
             for probe in (loaders, training, checkpoints, schedules, shown, polled_files):

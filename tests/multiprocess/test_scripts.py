@@ -40,6 +40,11 @@ def main(fault):
     print(total(1), sys.argv[1:], os.environ["LOCAL_RANK"], hasattr(sys, "ps1"))
     if fault == "leaves" and dist.get_rank() == 1:
         return
+    if fault == "skips":
+        try:
+            total(int("bad batch" if dist.get_rank() == 1 else "1"))
+        except ValueError as error:
+            print("left out:", error)
     if fault == "quits" and dist.get_rank() == 1:
         sys.exit(0)
     dist.barrier()
@@ -147,6 +152,15 @@ def test_a_fault_in_a_script_is_found_at_its_lines(session: ddt.Session, script:
         [1],
         "sys.exit(0)",
     )
+    (finding,) = ddt.diagnose(session.run_script(script, ["skips"])).findings
+    assert finding.cause == "exception-swallowed"
+    (parted,) = [fact for fact in finding.facts if fact.kind == "parted"]
+    assert parted.place is not None
+    assert parted.place.code == "except ValueError as error:"
+    assert {way: ranks for way, ranks, _ in parted.values["sides"]} == {
+        "caught ValueError": (1,),
+        "not-raised": (0,),
+    }
 
 
 def test_a_file_that_cannot_be_read_is_refused(session: ddt.Session, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.model import Cell, Finding, RankReport
+from ddt_notebook.model.branches import BranchOutcome, RankBranches
 from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition
 
 from .builders import all_reduce, at, call, only, rank, snapshot
@@ -207,3 +208,83 @@ def test_a_rank_that_ended_its_script_itself(line: int, named: bool) -> None:
     assert (finding.cause == "process-exit") is named
     assert any(one.kind == "ended-itself" for one in finding.facts) is named
     assert finding.places[1].line == line
+
+
+LAYERS = """\
+def forward(x):
+    for layer in self.layers:
+        dist.all_reduce(layer(x))
+
+for i, x in enumerate(loader):
+    forward(x)
+    dist.barrier()
+"""
+
+
+@pytest.mark.parametrize(("layers", "line"), [(1, 5), (3, 2)])
+def test_a_loop_that_the_absent_rank_ran_as_far_is_no_reason(layers: int, line: int) -> None:
+    once = [*[all_reduce(3)] * 2, call("barrier", 7)]
+    waiter = stands(0, *once, *[all_reduce(3)] * layers, lines=[(6, "<module>"), (3, "forward")])
+    finding = found(waiter, rank(1, *once), source=LAYERS)
+    assert finding.cause == "uneven-iterations"
+    assert_reason_at(finding, line)
+
+
+SCHEDULE = """\
+for step, x in enumerate(loader):
+    if x.empty():
+        continue
+    dist.all_reduce(x)
+    if self.step % 5 == 0:
+        dist.barrier()
+"""
+
+
+def test_a_schedule_is_a_worse_reason_than_the_data_and_an_interrupt_is_none() -> None:
+    waiter = stands(0, all_reduce(4), lines=[(4, "<module>")])
+    other = stands(1, call("barrier", 6), lines=[(6, "<module>")])
+    assert_reason_at(found(waiter, other, source=SCHEDULE), 2)
+    source = "try:\n    work()\n    dist.all_reduce(x)\nexcept KeyboardInterrupt:\n    pass\n"
+    assert found(rank(0, all_reduce(3), blocked=True), rank(1), source=source).cause == (
+        "rank-skips-collective"
+    )
+
+
+def test_a_list_that_grows_later_may_end_a_loop() -> None:
+    source = """\
+stop = []
+signal(lambda: stop.append(1))
+for i in range(3):
+    if stop:
+        break
+    dist.all_reduce(x)
+"""
+    finding = found(rank(0, all_reduce(6), blocked=True), rank(1), source=source)
+    assert finding.cause == "collective-under-local-condition"
+
+
+RETRIES = """\
+def read():
+    for attempt in range(3):
+        dist.barrier()
+        try:
+            return load()
+        except OSError as error:
+            print(error)
+
+read()
+dist.all_reduce(x)
+"""
+
+
+@pytest.mark.parametrize("noted_before", [True, False])
+def test_a_handler_that_reported_its_error_and_tried_again(noted_before: bool) -> None:
+    noted = BranchOutcome(file=at(1).file, line=7, function="read", kind="handled", error="OSError")
+    branches = RankBranches(rank=0, outcomes=(noted,), events=(0,), callbacks_only=True)
+    calls = [call("barrier", 3), call("barrier", 3, branches_before=int(noted_before))]
+    again = stands(0, *calls, lines=[(9, "<module>"), (3, "read")])
+    once = stands(1, call("barrier", 3), all_reduce(10), lines=[(10, "<module>")])
+    finding = found(again, once, source=RETRIES, branches=(branches,))
+    seen = [one for one in finding.facts if one.kind == "parted"]
+    assert [one.place.line for one in seen if one.place] == [6] * noted_before
+    assert (finding.cause == "exception-swallowed") is noted_before
