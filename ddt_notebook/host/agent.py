@@ -80,6 +80,8 @@ _FOLLOWED: tuple[RankFile, ...] = ("calls", "err", "out", "crash", "threads")
 _CONNECTIONS: tuple[Connection, ...] = ("commands", "questions")
 #: A notebook answers the first message at once, unless it cannot read it.
 _WELCOME_LIMIT_S = 30.0
+#: So much of what a process printed last is told, in characters.
+_LONGEST_SAID = 200
 
 
 class _Stream:
@@ -480,7 +482,7 @@ class Agent:
             self._told_ready = True
             self._link.send(ServerReady())
         if not self._server.usable:
-            why = "the fork server of this host has ended"
+            why = f"the fork server of this host has ended: {self._server.said()[:_LONGEST_SAID]}"
             self._link.send(Failed(error=why))
             raise SessionError(why)
         running = [pid for pid in self._children if pid not in self._reported]

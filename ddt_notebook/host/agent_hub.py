@@ -442,6 +442,8 @@ class AgentHub:
             case ServerReady():
                 agent.ready = True
             case Failed(error=error) if not received.number:
+                if not agent.ready:
+                    self.refused = f"{agent.name}: {error}"[:_LONGEST_REASON]
                 self._lose(agent, f"has left the session: {error}")
             case answer:
                 with self._answered:

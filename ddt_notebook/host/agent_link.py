@@ -202,8 +202,9 @@ class Listener:
         except zmq.ZMQError as error:
             self.context.destroy(linger=0)
             taken = error.errno == errno.EADDRINUSE
+            where = f"{address}:{port}" if port else address
             raise SessionError(
-                f"this machine cannot listen at {address}:{port}: {os.strerror(error.errno or 0)}",
+                f"this machine cannot listen at {where}: {os.strerror(error.errno or 0)}",
                 "choose another port"
                 if taken
                 else "give one of its own addresses, which the other hosts can reach",

@@ -117,7 +117,7 @@ class ForkServerHandle:
         deadline = time.monotonic() + _START_LIMIT_S
         while not self._ready:
             if self._lost or time.monotonic() > deadline:
-                raise SessionError(f"the ranks' parent process did not start: {self._said()}")
+                raise SessionError(f"the ranks' parent process did not start: {self.said()}")
             self._receive(0.2)
 
     def start(self, request: StartRank | StartStore, sockets: tuple[int, ...] = ()) -> Started:
@@ -151,14 +151,14 @@ class ForkServerHandle:
                 socket.send_fds(self._socket, [line], descriptors)
             except OSError as error:
                 self._lost = True
-                raise SessionError(f"the ranks' parent process is gone: {self._said()}") from error
+                raise SessionError(f"the ranks' parent process is gone: {self.said()}") from error
         deadline = time.monotonic() + _REPLY_LIMIT_S
         while number not in self._replies:
             if not self._lost and time.monotonic() > deadline:
                 self._process.kill()  # the next start begins with another one
                 self._lost = True
             if self._lost:
-                raise SessionError(f"the ranks' parent process does not answer: {self._said()}")
+                raise SessionError(f"the ranks' parent process does not answer: {self.said()}")
             self._receive(0.2)
             if number not in self._replies and self._process.poll() is None:
                 self._process.send_signal(signal.SIGCONT)  # a cell may have stopped it
@@ -212,7 +212,7 @@ class ForkServerHandle:
                     self._ended.pop(answer.pid, None)  # of an earlier process with this number
                 self._replies[received.number] = answer
 
-    def _said(self) -> str:
+    def said(self) -> str:
         """The last line that it printed."""
         self._log.seek(0)
         lines = self._log.read().decode(errors="replace").strip().splitlines()

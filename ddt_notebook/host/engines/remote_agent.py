@@ -12,6 +12,20 @@ from typing import IO
 
 _END_LIMIT_S = 5.0
 _READ_BYTES = 100_000
+_NOT_INSTALLED = "install ddt_notebook there (pip install ddt-notebook)"
+#: Runs the agent; another one that the shell finds if this interpreter does not have what it needs.
+_PROGRAM = f"""
+import os, sys
+try:
+    import ddt_notebook.host.agent
+except ImportError as error:
+    try:
+        os.execvp("ddt-notebook", ["ddt-notebook", *sys.argv[1:]])
+    except OSError:
+        sys.exit(f"{{sys.executable}} there: {{error}}: {_NOT_INSTALLED}")
+from ddt_notebook.cli import main
+raise SystemExit(main())
+"""
 
 
 def agent_command(notebook: str, label: str) -> str:
@@ -28,11 +42,13 @@ def agent_command(notebook: str, label: str) -> str:
     """
     python, folder = shlex.quote(sys.executable), shlex.quote(os.getcwd())
     arguments = f"agent {notebook} --label {label}"
-    program = shlex.quote("from ddt_notebook.cli import main; raise SystemExit(main())")
+    program = shlex.quote(f"exec({_PROGRAM!r})")  # csh takes no line breaks in quotes
+    missing = f"neither {sys.executable} nor ddt-notebook is there: {_NOT_INSTALLED}"
     return (
         f"cd {folder} 2>/dev/null; "
         f"if [ -x {python} ]; then exec {python} -c {program} {arguments}; "
-        f"else exec ddt-notebook {arguments}; fi"
+        f"elif command -v ddt-notebook > /dev/null; then exec ddt-notebook {arguments}; "
+        f"else echo {shlex.quote(missing)} >&2; exit 127; fi"
     )
 
 

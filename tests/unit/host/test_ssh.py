@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,3 +68,26 @@ def test_any_login_shell_can_run_the_command(
     )
     assert told.stdout.split()[-4] == "agent"
     assert told.stdout.split()[-2:] == ["--label", "a"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_host_without_the_package_is_told_what_to_install(
+    hub: AgentHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    python = tmp_path / "python"
+    if there:  # an interpreter without any package
+        python.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+        python.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    engine = Ssh(parse_hosts("a"), ("sh", "-c", 'for last; do :; done; eval "$last"', "ssh"))
+    engine.start(hub)
+    deadline = time.monotonic() + _LIMIT_S
+    try:
+        while not (failed := engine.failures()):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        engine.stop()
+    assert "install ddt_notebook there" in failed["a"]
+    assert ("No module named" in failed["a"]) == there
