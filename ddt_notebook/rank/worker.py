@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, Literal, NoReturn
@@ -275,6 +276,8 @@ class Rank:
         performance.RECORD.end_run()
         loaders.RECORD.end_run(well=error is None)
         traced = tracer.stop() if tracer is not None else None
+        if traced is not None and self._group.framework is not None:
+            traced = self._group.framework.completed(traced, self._own_variables())
         restored = (*self._output.restore(), *self._given.restore())
         stacks = error is not None or tracer is not None
         observed, notes = (
@@ -357,7 +360,11 @@ class Rank:
     def _observe(self, command: Observe) -> Observed:
         names = list(command.names) if command.names is not None else None
         variables = self._own_variables()
-        return registry.observe(self._spec.rank, command.probes, variables, names, command.options)
+        rank, framework = self._spec.rank, self._group.framework
+        seen = registry.observe(rank, command.probes, variables, names, command.options)
+        if framework is None or seen.observed is None:
+            return seen
+        return replace(seen, observed=framework.completed(seen.observed, variables, names))
 
     def _observe_unasked(self, *, well: bool) -> tuple[Observation | None, tuple[str, ...]]:
         rank, framework = self._spec.rank, self._group.framework

@@ -314,6 +314,19 @@ def test_the_partition_shows_what_each_worker_read(session: ddt.Session) -> None
     assert not ddt.partition(result).flags
 
 
+def test_views_show_variables(session: ddt.Session) -> None:
+    assert session.run(f"{FIT}\nlone = tf.Variable(float(rank))").ok
+    parity = ddt.parity(session)
+    (flag,) = (flag for flag in parity.flags if "lone" in flag.text)
+    assert "0 on rank 0, 1 on rank 1" in flag.text
+    assert not any("model" in other.text for other in parity.flags)
+    items = {(item.name, item.role) for item in parity.snapshot.parity[0].items}
+    assert {role for name, role in items if name.startswith("model.")} == {"parameter", "state"}
+    for one in ddt.memory(session, "model").snapshot.memory:
+        assert one.parts["parameters"] == one.parameter_count * 4 == (8 * 16 + 16 + 16 + 1) * 4
+        assert one.parts["optimizer state"] > 0
+
+
 def test_variables_survive_a_hang(session: ddt.Session) -> None:
     assert session.run(FIT).ok
     hung = session.run("if rank == 0:\n    model.evaluate(dataset, verbose=0)")

@@ -72,6 +72,20 @@ class Framework:
         """
         return {}
 
+    def completed(
+        self, seen: Observation, namespace: Mapping[str, Any], names: list[str] | None = None
+    ) -> Observation:
+        """What probes observed, with what objects of the framework add to it.
+
+        Parameters
+        ----------
+        seen
+            What the probes observed of torch's objects.
+        namespace, names
+            The user's variables, and which of them to describe.
+        """
+        return seen
+
     def free(self) -> None:
         """End this rank's wait in a collective of the framework; the monitor's thread calls it."""
 

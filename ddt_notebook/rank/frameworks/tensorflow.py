@@ -21,6 +21,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...model import Observation, Rendezvous
@@ -29,6 +30,8 @@ from ...model.operations import STRATEGY
 from ...model.partition import RankPartition
 from ...model.user_code import package_file
 from ...wire.records import CallRecord, Group
+from ..probes import parity
+from . import tensorflow_variables
 from .framework import Framework
 from .tensorflow_data import TensorFlowRecord
 
@@ -82,6 +85,7 @@ class TensorFlow(Framework):
         self._calls = calls
         _install(self)
         self._record.install()
+        parity.of_framework = tensorflow_variables.values
 
     def begin_run(self) -> None:
         """Observe data and updates of another run."""
@@ -92,10 +96,25 @@ class TensorFlow(Framework):
         seen = self._record.observed(rank)
         samples = self._record.samples
         loaders = samples.described(namespace, None)
-        read = RankPartition(rank=rank, run=samples.run, loaders=loaders) if loaders else None
+        read = None
+        if any(loader.last_run == samples.run for loader in loaders):
+            read = RankPartition(rank=rank, run=samples.run, loaders=loaders)
         if seen is None and read is None:
             return None
         return Observation(rank=rank, tensorflow=seen, partition=read)
+
+    def completed(
+        self, seen: Observation, namespace: Mapping[str, Any], names: list[str] | None = None
+    ) -> Observation:
+        """With the samples of ``tf.data`` and the memory of variables, where these were asked."""
+        if seen.partition is not None:
+            read = self._record.samples.described(namespace, names)
+            loaders = (*seen.partition.loaders, *read)
+            seen = replace(seen, partition=replace(seen.partition, loaders=loaders))
+        if seen.memory is not None:
+            memory = tensorflow_variables.with_variables(seen.memory, namespace, names)
+            seen = replace(seen, memory=memory)
+        return seen
 
     # -- the cluster ---------------------------------------------------------------------------
 

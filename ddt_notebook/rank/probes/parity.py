@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import sys
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,18 @@ _MAX_ITEMS = 20_000
 _MAX_SAMPLED, _READ_WHOLE_BYTES = 2_000, 1 << 16
 #: Elements that are compared at once; 512 KiB in float64 stay in a processor's cache.
 _ELEMENTS_AT_ONCE = 1 << 16
+
+
+_Values = Iterable[tuple[str, ParityRole, torch.Tensor]]
+
+
+def _nothing(_: Mapping[str, Any], __: list[str] | None) -> _Values:
+    return ()
+
+
+#: Finds what a framework beside torch holds: name, role and value. A rank that is prepared for one
+#: replaces it.
+of_framework: Callable[[Mapping[str, Any], list[str] | None], _Values] = _nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +86,19 @@ def observe(
         See `RankParity.sampled`: takes milliseconds, and does not wait for a GPU.
     """
     found = find(namespace, names)
+    items_of = functools.partial(_all_items, found, namespace, names)
     if share is not None:
-        for item in _items(found):
+        for item in items_of():
             if item.name in share:
                 _bytes_of(item.value).tofile(share[item.name])
         return RankParity(rank=rank)
     if against is not None:
-        compared = [i for i in _items(found) if i.name in against]
+        compared = [i for i in items_of() if i.name in against]
         differences = tuple(_difference(i, reference, against[i.name]) for i in compared)
         return RankParity(rank=rank, differences=differences)
     items: list[ParityItem] = []
     unread = read = 0
-    for item in _items(found, sampled=sampled):
+    for item in _items(found, sampled=True) if sampled else items_of():
         if len(items) == _MAX_ITEMS:
             break
         if sampled and isinstance(item.value, torch.Tensor):
@@ -118,6 +132,14 @@ def observe(
             if isinstance(module, DistributedDataParallel) and module.broadcast_buffers
         ),
     )
+
+
+def _all_items(
+    found: Objects, namespace: Mapping[str, Any], names: list[str] | None
+) -> Iterator[_Item]:
+    yield from _items(found)
+    for name, role, value in of_framework(namespace, names):
+        yield _Item(name, role, value)
 
 
 def _items(found: Objects, *, sampled: bool = False) -> Iterator[_Item]:
