@@ -4,13 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 QUICKSTART := notebooks/00-quickstart.ipynb
 
-.PHONY: help demo test test-torch test-trainers test-deepspeed test-tensorflow test-megatron test-hosts test-neighbours test-exercises lab lint format bench fuzz soak notebooks docs chromium extension clean
+.PHONY: help demo test test-torch test-trainers test-lightning test-deepspeed test-tensorflow test-megatron test-hosts test-neighbours test-exercises lab lint format bench fuzz soak notebooks docs chromium extension clean
 
 help:
 	@echo "make demo    run the quick start, print its findings, write demo.html"
 	@echo "make test    lint, type-check and test"
 	@echo "make test-torch TORCH=2.12.1   test what touches torch with another version of it"
-	@echo "make test-trainers   test programs of Accelerate, Trainer and Lightning"
+	@echo "make test-trainers   test programs of Accelerate, Trainer and Lightning (also test-lightning)"
 	@echo "make test-deepspeed   test programs of DeepSpeed"
 	@echo "make test-tensorflow   test programs of TensorFlow and Keras"
 	@echo "make test-megatron   test programs of Megatron-core"
@@ -83,6 +83,8 @@ test-trainers:
 		accelerate lightning tensorboard transformers pytest pytest-rerunfailures pytest-timeout
 	$(TRAINERS_VENV)/bin/python -m pytest tests/trainers tests/multiprocess/test_launchers.py
 
+test-lightning: test-trainers
+
 # DeepSpeed's own set-up imports torch, and compiles nothing.
 DEEPSPEED_VENV = .venv-deepspeed
 test-deepspeed:
@@ -91,6 +93,7 @@ test-deepspeed:
 		setuptools wheel ninja pytest pytest-rerunfailures pytest-timeout
 	$(DEEPSPEED_VENV)/bin/python -m pip install --quiet --no-build-isolation deepspeed
 	$(DEEPSPEED_VENV)/bin/python -m pytest tests/deepspeed tests/multiprocess/test_launchers.py
+	$(DEEPSPEED_VENV)/bin/python -m pytest tests/multiprocess/test_cards.py -k deepspeed
 
 # 1.5 GB are installed. No test shares its ranks with torch's own tests.
 TENSORFLOW_VENV = .venv-tensorflow

@@ -11,7 +11,7 @@ from ddt_notebook.model.numbering import in_session_numbers
 
 from .advice import in_framework
 from .context import Context
-from .rules import HINTS, RULES, tensorflow, unexplained
+from .rules import HINTS, RULES, deepspeed, tensorflow, unexplained
 from .wording import checked, worded
 
 
@@ -39,7 +39,8 @@ def diagnose(snapshot: Snapshot) -> Report:
         findings = next((result for result in found if result), [])
     hints = [finding for finding in concluded if finding.confidence == "possible"]
     hints += [hint for rule in HINTS for hint in rule(context)]
-    findings = [tensorflow.explained(context, finding) for finding in findings]
+    for explained in (tensorflow.explained, deepspeed.explained):
+        findings = [explained(context, finding) for finding in findings]
     findings = [in_framework(finding, snapshot.framework) for finding in findings]
     findings = [_with_what_was_not_seen(finding, snapshot) for finding in findings]
     ok = snapshot.outcome == "ok" and not findings

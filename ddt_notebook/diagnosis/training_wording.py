@@ -692,6 +692,9 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         + _on_each(f, [count(size, "sample") for size in f.values["sizes"]])
         + ": the samples of the smaller batches weigh more"
     ),
+    "engines-differ": lambda f: (
+        f"the engines differ in {f.values['setting']}: " + _on_each(f, list(f.values["given"]))
+    ),
     "fits-differ": lambda f: (
         f"fit was given {_ARGUMENTS[f.values['argument']]} "
         + _on_each(f, [_given(one) for one in f.values["given"]])

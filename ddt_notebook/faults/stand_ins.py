@@ -5,6 +5,10 @@ from __future__ import annotations
 _CONFIG, _CHIEF = "tensorflow-config-differs", "tensorflow-chief-alone"
 #: By framework, and by the cause that holds for torch.
 _STAND_INS = {
+    "deepspeed": {
+        "message-without-partner": "deepspeed-pipeline-batches-differ",
+        "uneven-iterations": "deepspeed-batches-differ",
+    },
     "tensorflow": {
         "collective-under-rank-condition": _CHIEF,
         "rank-missing-at-setup": _CONFIG,
@@ -13,7 +17,7 @@ _STAND_INS = {
         "rendezvous-differs": _CONFIG,
         "uneven-iterations": "tensorflow-steps-differ",
         "world-size-differs": _CONFIG,
-    }
+    },
 }
 
 

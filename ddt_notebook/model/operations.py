@@ -244,6 +244,9 @@ BLOCKS_HOST = BARRIERS | {name for name in COLLECTIVES if "_object" in name}
 #: TensorFlow's strategy of several workers, which connects them when it is made.
 STRATEGY = "MultiWorkerMirroredStrategy"
 #: Calls in which ranks find each other, by what each was told of the others.
+#: What a rank records of DeepSpeed beside its collectives: an engine with its settings, as JSON in
+#: place of a reduce operation, and the begin of a checkpoint.
+ENGINE, SAVE_CHECKPOINT = "deepspeed.initialize", "engine.save_checkpoint"
 MEETINGS = frozenset({"init_process_group", STRATEGY})
 OPERATIONS: dict[str, Operation] = {**COLLECTIVES, **MESSAGES, **SETUP, **SUBGROUPS}
 

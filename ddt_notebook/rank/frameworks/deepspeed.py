@@ -6,11 +6,17 @@ one, the rank works as without this module.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import gc
+import json
 import sys
+from collections import Counter
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ...model.operations import ENGINE, SAVE_CHECKPOINT
+from ...wire.records import CallRecord
 from ..after_import import AfterImport
 from .framework import Framework
 
@@ -18,6 +24,15 @@ if TYPE_CHECKING:
     from ..probes.calls import CallLog
 
 _NOT_COMPILED = "DeepSpeed's operator deepspeed_shm_comm is not compiled: no training uses it"
+#: By their names in a configuration, the methods of an engine that return what it uses.
+_SETTINGS = {
+    "zero_optimization.stage": "zero_optimization_stage",
+    "gradient_accumulation_steps": "gradient_accumulation_steps",
+    "train_micro_batch_size_per_gpu": "train_micro_batch_size_per_gpu",
+    "gradient_clipping": "gradient_clipping",
+    "fp16.enabled": "fp16_enabled",
+    "bf16.enabled": "bfloat16_enabled",
+}
 #: What `DeepSpeed.forget_groups` says if the cells still hold an engine.
 ENGINES_HOLD_FORMER_GROUPS = (
     "the process group was formed again; DeepSpeed engines hold the former one: make them again "
@@ -30,10 +45,14 @@ class DeepSpeed(Framework):
 
     def __init__(self) -> None:
         self._notes: list[str] = []
+        self._calls: CallLog | None = None
+        self._made: Counter[str] = Counter()
 
     def install(self, calls: CallLog) -> None:
-        """Have DeepSpeed leave out an operator that no training uses, when it is imported."""
+        """Have DeepSpeed leave out an operator that no training uses, and record its engines."""
+        self._calls = calls
         AfterImport("deepspeed.comm.torch", self._leave_out_shared_memory).install()
+        AfterImport("deepspeed.runtime.engine", self._watch_engines).install()
 
     def begin_script(self) -> None:
         """Forget the groups of an earlier script."""
@@ -57,6 +76,33 @@ class DeepSpeed(Framework):
         self._notes.append(_NOT_COMPILED)
         module.build_shm_op = lambda: None  # type: ignore[attr-defined]
 
+    def _watch_engines(self, module: ModuleType) -> None:
+        """Record engines and checkpoints as they begin: a rank may die in a later collective."""
+        engine = getattr(module, "DeepSpeedEngine", None)
+        made, saves = getattr(engine, "__init__", None), getattr(engine, "save_checkpoint", None)
+        if engine is None or made is None or saves is None:
+            return
+
+        @functools.wraps(made)
+        def make(self_: Any, *args: Any, **kwargs: Any) -> None:
+            __tracebackhide__ = True
+            made(self_, *args, **kwargs)
+            self._note(ENGINE, _settings(self_))
+
+        @functools.wraps(saves)
+        def save(self_: Any, *args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            self._note(SAVE_CHECKPOINT, None)
+            return saves(self_, *args, **kwargs)
+
+        engine.__init__, engine.save_checkpoint = make, save
+
+    def _note(self, what: str, settings: str | None) -> None:
+        if self._calls is not None:
+            self._made[what] += 1
+            record = CallRecord(op=what, kind="setup", number=self._made[what], reduce_op=settings)
+            self._calls.record(record, lambda: None, "deepspeed/")
+
     def forget_groups(self) -> list[str]:
         """Forget the groups that have ended; returns a note if an engine still holds them.
 
@@ -75,6 +121,15 @@ class DeepSpeed(Framework):
             groups._WORLD_GROUP = None  # type: ignore[attr-defined]
         engine = getattr(sys.modules.get("deepspeed.runtime.engine"), "DeepSpeedEngine", None)
         return [ENGINES_HOLD_FORMER_GROUPS] if engine is not None and _some_exist(engine) else []
+
+
+def _settings(engine: Any) -> str:
+    """What all ranks must give an engine alike, as JSON."""
+    found = {}
+    for name, method in _SETTINGS.items():
+        with contextlib.suppress(Exception):  # another version of DeepSpeed
+            found[name] = str(getattr(engine, method)())
+    return json.dumps(found)
 
 
 def _some_exist(kind: type) -> bool:
