@@ -1,0 +1,124 @@
+"""What engines of DeepSpeed and workers of TensorFlow add to a finding, without either of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ddt_notebook.diagnosis import diagnose
+from ddt_notebook.model import Call, Snapshot
+from ddt_notebook.model.operations import ENGINE, SAVE_CHECKPOINT
+from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition
+from ddt_notebook.model.tensorflow import (
+    DistributedData,
+    KerasFit,
+    OptimizerUpdates,
+    RankTensorFlow,
+)
+
+from .builders import all_reduce, at, call, fact, only, rank, snapshot
+
+_INSIDE = "deepspeed/comm/torch.py"
+
+
+def _engine(**settings: int) -> Call:
+    text = json.dumps({name: str(value) for name, value in settings.items()})
+    return call(ENGINE, 1, kind="setup", reduce_op=text)
+
+
+def _missing(*first: Call, called_from: str | None = _INSIDE) -> Snapshot:
+    waits = all_reduce(4, called_from=called_from)
+    return snapshot(rank(0, first[0], waits, blocked=True), rank(1, first[-1]), outcome="hung")
+
+
+@pytest.mark.parametrize(
+    ("stages", "called_from", "named"),
+    [((1, 2), _INSIDE, True), ((1, 1), _INSIDE, False), ((1, 2), None, False)],
+    ids=["differ", "equal", "not DeepSpeed's call"],
+)
+def test_engines_that_differ_are_a_reason(
+    stages: tuple[int, int], called_from: str | None, named: bool
+) -> None:
+    scene = _missing(*(_engine(stage=stage) for stage in stages), called_from=called_from)
+    finding = only(diagnose(scene))
+    assert (finding.cause == "deepspeed-config-differs") is named
+    if named:
+        assert fact(finding, "engines-differ").values == {"setting": "stage", "given": ("1", "2")}
+
+
+@pytest.mark.parametrize("line", [2, 3], ids=["earlier", "at the line that waits"])
+def test_a_checkpoint_on_some_ranks_is_named_where_a_rank_waits_in_it(line: int) -> None:
+    source = "save = engine.save_checkpoint\nif rank == 0:\n    save(folder)"
+    inside = all_reduce(3, called_from=_INSIDE)
+    begun = call(SAVE_CHECKPOINT, line, kind="setup")
+    scene = snapshot(rank(0, begun, inside, blocked=True), rank(1), source=source, outcome="hung")
+    (finding,) = diagnose(scene).findings
+    assert (finding.cause == "deepspeed-checkpoint-on-some-ranks") is (line == 3)
+
+
+def _fits(scene: Snapshot, *fits: KerasFit) -> Snapshot:
+    seen = (RankTensorFlow(rank=at_, fits=(fit,)) for at_, fit in enumerate(fits))
+    return replace(scene, framework="tensorflow", tensorflow=tuple(seen))
+
+
+def _met(ops: tuple[str, str] = ("train_function()", "all_reduce")) -> Snapshot:
+    calls = [call(op, 2) for op in ops]
+    return snapshot(*(rank(n, one, blocked=True) for n, one in enumerate(calls)), outcome="hung")
+
+
+@pytest.mark.parametrize(
+    ("given", "cause"),
+    [
+        ([{"steps": 5}, {"steps": 3}], "tensorflow-steps-differ"),
+        ([{"epochs": 2}, {"epochs": 1}], "tensorflow-steps-differ"),
+        ([{"callbacks": ("Evaluates",)}, {}], "tensorflow-chief-alone"),
+        ([{"steps": 5}, {"steps": 5}], "different-collectives"),
+        ([{"steps": 5}, {"steps": None}], "different-collectives"),
+        ([{"steps": 5, "where": at(9)}, {"steps": 3, "where": at(9)}], "different-collectives"),
+    ],
+)
+def test_fits_that_differ_are_a_reason(given: list[dict[str, Any]], cause: str) -> None:
+    fits = [KerasFit(**{"where": at(2), **one}) for one in given]
+    finding = only(diagnose(_fits(_met(), *fits)))
+    assert finding.cause == cause
+    if cause == "tensorflow-steps-differ":
+        assert (finding.ranks, finding.waiting) == ([1], [0])
+
+
+def _read(
+    contents: tuple[range, range], sizes: tuple[int, int] = (4, 4), **loader: Any
+) -> Snapshot:
+    reads, seen = [], []
+    for number, (content, size) in enumerate(zip(contents, sizes, strict=True)):
+        epoch = Epoch(
+            number=1, run=1, batches=8, samples=8 * size, content=tuple(content), trained=8
+        )
+        one = LoaderPartition(
+            name="data", dataset="tf.data", indexed=False, batch_size=size, epochs=(epoch,)
+        )
+        one = replace(one, **loader)
+        reads.append(RankPartition(rank=number, run=1, loaders=(one,)))
+        updates = (OptimizerUpdates(replicas=2),)
+        data = (DistributedData(policy="function", content=str(number)),)
+        fits = (KerasFit(where=at(2), steps=8),)
+        seen.append(RankTensorFlow(rank=number, data=data, updates=updates, fits=fits))
+    scene = snapshot(rank(0, all_reduce()), rank(1, all_reduce()), outcome="ok")
+    return replace(scene, framework="tensorflow", partition=tuple(reads), tensorflow=tuple(seen))
+
+
+@pytest.mark.parametrize(
+    ("scene", "cause"),
+    [
+        (_read((range(40), range(24, 64))), "tensorflow-shares-overlap"),
+        (_read((range(32), range(32, 64))), None),
+        (_read((range(32), range(30, 64))), None),  # two may be equal by chance
+        (_read((range(40), range(24, 64)), sampler="AutoShardPolicy.AUTO"), None),
+        (_read((range(32), range(32, 64)), (8, 4)), "tensorflow-batches-uneven"),
+    ],
+    ids=["overlap", "apart", "two equal", "divided by TensorFlow", "uneven batches"],
+)
+def test_shares_of_workers_are_compared(scene: Snapshot, cause: str | None) -> None:
+    assert [finding.cause for finding in diagnose(scene).findings] == ([cause] if cause else [])
