@@ -69,7 +69,8 @@ def _find(namespace: Mapping[str, Any], names: list[str] | None) -> _Held:
     def add(name: str, role: ParityRole, variable: Any) -> None:
         own = getattr(variable, "value", variable)  # Keras 3 wraps a variable
         own = variable if callable(own) else own
-        own = getattr(own, "_primary", own)
+        copies = getattr(own, "values", ())  # of a distributed variable, this worker's
+        own = copies[0] if isinstance(copies, tuple) and copies else own
         if id(own) not in known and hasattr(own, "shape") and own.dtype.size:
             known.add(id(own))
             held.variables.append((name, role, own))
