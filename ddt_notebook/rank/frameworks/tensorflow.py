@@ -30,7 +30,7 @@ from ...model.operations import STRATEGY
 from ...model.partition import RankPartition
 from ...model.user_code import package_file
 from ...wire.records import CallRecord, Group
-from ..probes import parity
+from ..probes.objects import IN_FRAMEWORK
 from . import tensorflow_variables
 from .framework import Framework
 from .tensorflow_data import TensorFlowRecord
@@ -85,7 +85,7 @@ class TensorFlow(Framework):
         self._calls = calls
         _install(self)
         self._record.install()
-        parity.of_framework = tensorflow_variables.values
+        IN_FRAMEWORK.values = tensorflow_variables.values  # type: ignore[method-assign]
 
     def begin_run(self) -> None:
         """Observe data and updates of another run."""

@@ -14,6 +14,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from ...model.parity import ParityRole
 from ...model.placement import Wrapper
 from .. import torch_private
 
@@ -50,6 +51,20 @@ class Objects:
             for name, parameter in unwrap(module)[0].named_parameters():
                 names.setdefault(id(parameter), f"{root}.{name}")
         return names
+
+
+_Values = Iterable[tuple[str, ParityRole, torch.Tensor]]
+
+
+class FrameworkObjects:
+    """Finds what a framework beside torch holds; a rank that is prepared for one replaces it."""
+
+    def values(self, namespace: Mapping[str, Any], names: list[str] | None) -> _Values:
+        """Name, role and value of each variable of the framework in the user's objects."""
+        return ()
+
+
+IN_FRAMEWORK = FrameworkObjects()
 
 
 def find(namespace: Mapping[str, Any], names: list[str] | None = None) -> Objects:

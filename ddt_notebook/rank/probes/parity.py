@@ -6,7 +6,7 @@ import functools
 import random
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from . import training
 from .fingerprints import fingerprint, has_content, shape_text, sketch
 from .objects import (
     FLATTENING,
+    IN_FRAMEWORK,
     Objects,
     find,
     is_dtensor,
@@ -38,18 +39,6 @@ _MAX_ITEMS = 20_000
 _MAX_SAMPLED, _READ_WHOLE_BYTES = 2_000, 1 << 16
 #: Elements that are compared at once; 512 KiB in float64 stay in a processor's cache.
 _ELEMENTS_AT_ONCE = 1 << 16
-
-
-_Values = Iterable[tuple[str, ParityRole, torch.Tensor]]
-
-
-def _nothing(_: Mapping[str, Any], __: list[str] | None) -> _Values:
-    return ()
-
-
-#: Finds what a framework beside torch holds: name, role and value. A rank that is prepared for one
-#: replaces it.
-of_framework: Callable[[Mapping[str, Any], list[str] | None], _Values] = _nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +127,7 @@ def _all_items(
     found: Objects, namespace: Mapping[str, Any], names: list[str] | None
 ) -> Iterator[_Item]:
     yield from _items(found)
-    for name, role, value in of_framework(namespace, names):
+    for name, role, value in IN_FRAMEWORK.values(namespace, names):
         yield _Item(name, role, value)
 
 
