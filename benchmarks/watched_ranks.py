@@ -22,7 +22,7 @@ import psutil
 from ddt_notebook.host.call_log_reader import RankRecorder
 from ddt_notebook.host.observed_rank import ObservedRank
 from ddt_notebook.host.rank_run import RankRun, groups_seen, read_calls, state_of
-from ddt_notebook.jobs.watch import JobWatch
+from ddt_notebook.jobs.watch import JobWatch, collect_garbage_rarely
 from ddt_notebook.wire import job_files, ring
 from ddt_notebook.wire.job_files import RankStarted
 from ddt_notebook.wire.records import CallRecord, Group
@@ -80,6 +80,7 @@ while True:
 
 def measure() -> list[Figure]:
     """Measure."""
+    collect_garbage_rarely()
     first_s, next_s = _looks(_MOST)
     found = [
         Figure(f"a look at {_MOST:,} ranks that wait, nothing new", next_s, 0.2, "s"),

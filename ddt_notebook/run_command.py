@@ -31,7 +31,7 @@ from .host.limits import parse_bytes
 from .jobs import job_key, recorder_folder
 from .jobs.launches import allocation_of, is_recorded
 from .jobs.recorded_process import RecordedRank
-from .jobs.watch import JobWatch
+from .jobs.watch import JobWatch, collect_garbage_rarely
 from .model import Snapshot
 from .preflight.shadows import shadow_checks
 from .views import safe, waiting, words
@@ -195,6 +195,7 @@ def _run(options: argparse.Namespace) -> int:
     if folder is None or environment is None:
         return _status(job.wait())
     _allow_many_files()  # now, since the job keeps the limits that it had
+    collect_garbage_rarely()
     collection = _collection(folder, options.collect, secret) if options.collect else None
     try:
         status = _Recording(folder, options, job, collection=collection).follow()

@@ -279,7 +279,8 @@ class MemoryView(RunView, Figured):
         if not self.snapshot.memory:
             return []
         first = min(m.measured for m in self.snapshot.memory)
-        seen = "at the end of the cell" if first == "end" else f"after {first}"
+        whole = "cell" if self.snapshot.origin == "session" else "script"
+        seen = f"at the end of the {whole}" if first == "end" else f"after {first}"
         seen = "now" if self.asked_now else "while the ranks ran" if first == "running" else seen
         notes = self._not_observed(ACTIVATIONS, DDP_BUCKETS)
         notes += [f"parts were counted {seen}{self._about_rest()}"]

@@ -162,7 +162,8 @@ class PlacementView(RunView):
         objects = self._objects
         if not self.snapshot.placement and self._shards:
             what = words.count(len(self._shards), "sharded object")
-            return f"{what}; devices are recorded in a run with %%ddt_debug"
+            session = self.snapshot.origin == "session"
+            return f"{what}; devices are recorded in a run with %%ddt_debug" if session else what
         if not objects:
             return "no rank holds a module, an optimizer or a tensor in its variables"
         devices = safe.listing(sorted({d for item in objects for d in item.devices}))

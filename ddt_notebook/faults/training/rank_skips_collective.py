@@ -54,7 +54,7 @@ CARD = FaultCard(
     fixes=(
         Advice(
             "fix behavior logic",
-            "make sure that every path through the cell reaches {op} on every rank",
+            "make sure that every path through the program reaches {op} on every rank",
         ),
         Advice(
             "fix distributed API usage",

@@ -381,6 +381,9 @@ def test_shards_are_drawn_with_their_places_on_the_mesh() -> None:
     for said in ("ranks 1, 3 shard 1", first + second, "devices are recorded in a run with"):
         assert said in view.to_html()
     assert "│" not in str(ddt.partition(run))
+    job = replace(run, origin="job")
+    assert "1 sharded object" in str(ddt.placement(job))
+    assert "%%ddt_debug" not in str(ddt.placement(job))
 
 
 def test_old_snapshots_load_without_newer_observations() -> None:
