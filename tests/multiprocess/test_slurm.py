@@ -44,6 +44,7 @@ printf '%s\\n' "$@" > "$0.words"
 echo "salloc: Pending job allocation 8" >&2
 case "$*" in
   *--never*) exec sleep 600;;
+  *--unknown*) printf "salloc: unrecognized option '--unknown'\nTry --help\n" >&2; exit 1;;
   *--odd*) echo "salloc: error: Unable to allocate resources: Invalid qos" >&2; exit 1;;
 esac
 while [ "$1" != sh ]; do shift; done
@@ -118,6 +119,7 @@ def test_an_allocation_is_given_back_if_the_notebook_cannot_listen(srun: Path) -
     ("option", "why"),
     [
         ("--odd", "salloc gave no allocation: salloc: error: Unable to allocate resources: Inv"),
+        ("--unknown", "salloc gave no allocation: salloc: unrecognized option '--unknown'"),
         ("--never", "no allocation came within 1 s: salloc: Pending job allocation 8"),
     ],
 )

@@ -106,8 +106,9 @@ class Allocation:
         return {name: value for name, _, value in pairs if name.startswith("SLURM")}
 
     def _last(self) -> str:
-        """The last line that salloc printed."""
-        return [f"exit code {self._process.poll()}", *printed_lines(self._said)][-1]
+        """The last line that salloc printed, without the one that names its help."""
+        said = [line for line in printed_lines(self._said) if not line.startswith("Try ")]
+        return [f"exit code {self._process.poll()}", *said][-1]
 
     def release(self) -> None:
         """Give it back, or stop waiting for it."""
