@@ -77,7 +77,9 @@ class CollectivesView(RunView):
             parts.append(html.tag("div", listed, role="lines"))
             if len(rows) > LINES:
                 parts.append(html.line(f"and {words.count(len(rows) - LINES, 'more line')}"))
-        parts += [part for grid in self._grids() for part in traffic.as_html(grid)]
+        if grids := self._grids():
+            parts += [part for grid in grids for part in traffic.as_html(grid)]
+            parts.append(html.line(traffic.BAR))
         if self._met:
             shown = self._met[:LISTED]
             roles = [marks.role(marks.of_call(one.group, one.sequence)) for one in shown]

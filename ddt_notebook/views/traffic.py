@@ -123,14 +123,10 @@ def as_html(grid: Grid) -> list[Markup]:
     """The grid as a table; a bar beside each amount is as high as its share of the largest."""
     rows = [[name, *(_cell(share, word) for share, word in cells)] for name, cells in grid.rows]
     parts = [
-        html.line(f"{grid.subject} · {BAR}" if _has_bars(grid) else grid.subject),
+        html.line(grid.subject),
         html.tag("div", html.table(rows, grid.head), role="traffic"),
     ]
     return [*parts, *([html.line(grid.rest)] if grid.rest else [])]
-
-
-def _has_bars(grid: Grid) -> bool:
-    return any(share for _, cells in grid.rows for share, _ in cells)
 
 
 def _cell(share: float, word: str) -> str:
