@@ -46,7 +46,7 @@ from ddt_notebook.wire.messages import MonitorStatus
 
 folder, ranks = sys.argv[1], int(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-stack = tuple(Position(file="/home/user/train.py", line=n, function="step") for n in range(12))
+stack = tuple(Position(file="train.py", line=n, function="step") for n in range(12))
 asking = selectors.DefaultSelector()
 for rank in range(ranks):
     server = socket.socket(socket.AF_UNIX)
