@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import resource
+import shlex
 import shutil
 import signal
 import socket
@@ -187,6 +188,8 @@ def _run(options: argparse.Namespace) -> int:
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
         why = "this command was not found" if missing else error.strerror
+        if isinstance(error, PermissionError) and command[0].endswith(".py"):
+            why = f"this file is not executable; `python {shlex.quote(command[0])}` runs it"
         print(f"ddt-notebook run: {command[0]}: {why}", file=sys.stderr)
         if folder is not None and options.to is None:
             shutil.rmtree(folder, ignore_errors=True)

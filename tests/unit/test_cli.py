@@ -112,3 +112,13 @@ def test_the_logs_of_a_folder_are_diagnosed_together(
 def test_a_missing_script_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["script", "-n", "2", "missing.py", "--lr", "0.1"]) == 2
     assert "missing.py is not a file" in capsys.readouterr().err
+
+
+def test_a_script_that_is_not_executable_is_run_by_python(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "train.py"
+    script.write_text("print('alone')")
+    assert main(["run", "--", str(script)]) == 126
+    assert f"this file is not executable; `python {script}` runs it" in capsys.readouterr().err
