@@ -18,7 +18,7 @@ from ddt_notebook.program.program import Program
 from .errors import classify, first_of_chain, is_peer_error
 from .matched_calls import Matching, Mismatch, match
 from .matched_messages import MessageMismatch, message_bytes
-from .partings import Partings
+from .partings import REPORTED, Partings
 from .rendezvous import Discord, discord
 from .thread_clash import ThreadClash, thread_clash
 
@@ -131,7 +131,12 @@ class Context:
             Where ``absent`` was instead; None if it had finished the cell.
         """
         observed = self.where_parted(call, caller, absent, at)
-        return observed or self.why_inferred(call, caller, absent, at)
+        if observed is not None and observed.priority != REPORTED:
+            return observed
+        inferred = self.why_inferred(call, caller, absent, at)
+        if observed is not None and (inferred is None or inferred.priority > 1):
+            return observed  # else a condition on the rank may have raised what was caught
+        return inferred
 
     def why_inferred(
         self, call: Call, caller: RankReport, absent: RankReport, at: Position | None

@@ -50,6 +50,8 @@ from .wording import is_reason
 IN_CALLBACK = 2
 #: Priority of one after which a rank alone called a method of the library's trainer or module.
 ASKS_LIBRARY = 4
+#: Priority of a handler of which only that it reported an error was observed.
+REPORTED = -1
 #: Kinds of findings that a parting explains.
 _OUT_OF_STEP = frozenset({"never-entered", "different-collectives", "out-of-step"})
 #: Kinds of reasons that the source suggests, where a rank's own decision was not observed.
@@ -196,9 +198,9 @@ class Partings:
             more = mine[handler, error] - theirs[handler, error]
             here = [f for f in frames if function_at(self._program, f) is decision.function]
             if more > 0 and any(decision.keeps_from(f.line, taken=True) for f in here):
-                found, who, other = _Candidate(decision, caught, None, 0), absent, caller
+                found, who, other = _Candidate(decision, caught, None, REPORTED), absent, caller
             elif more < 0 and any(set(self._program.loops(f)) & _loops(decision) for f in here):
-                found, who, other = _Candidate(decision, None, caught, 0), caller, absent
+                found, who, other = _Candidate(decision, None, caught, REPORTED), caller, absent
             else:
                 continue
             reason = self._reason(found, absent.rank, caller.rank, None, frames)

@@ -52,7 +52,7 @@ def as_html(finding: Finding, snapshot: Snapshot) -> list[Markup]:
         for lane in found.lanes[:LANES]
     ]
     picture = html.tag("div", _NARROW, html.table(rows, head), role="latest")
-    return [picture, *map(html.line, [*_rest(found), *_scale(found, whole)])]
+    return [picture, *map(html.line, [*_rest(found), *_scale(found, snapshot)])]
 
 
 def as_text(finding: Finding, snapshot: Snapshot) -> list[str]:
@@ -68,7 +68,7 @@ def as_text(finding: Finding, snapshot: Snapshot) -> list[str]:
         for lane in found.lanes[:LANES]
     ]
     drawn = terminal.columns(rows, ["", *_heads(found)], indent=_INDENT)
-    below = [*_rest(found), *_scale(found, whole)]
+    below = [*_rest(found), *_scale(found, snapshot)]
     return [*drawn, *(f"{' ' * _INDENT}{line}" for line in below)]
 
 
@@ -143,9 +143,10 @@ def _rest(found: LastCollectives) -> list[str]:
     return [f"and {words.count(ranks, 'more rank')}"] if hidden else []
 
 
-def _scale(found: LastCollectives, whole: float) -> list[str]:
+def _scale(found: LastCollectives, snapshot: Snapshot) -> list[str]:
     """What the bars mean."""
+    whole = snapshot.duration_s
     entries = (entry for lane in found.lanes[:LANES] for entry in lane.entries)
     if not any(entry.waited_s is not None and sparklines.bar(0, whole) for entry in entries):
         return []
-    return [f"█ how much of the cell's {words.duration(whole)} they waited"]
+    return [f"█ how much of the {words.ran(snapshot)}'s {words.duration(whole)} they waited"]

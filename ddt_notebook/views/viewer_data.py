@@ -284,7 +284,8 @@ class _Timeline:
         states = {report.rank: report.state for report in self.snapshot.ranks}
         finished = [rank for rank, state in states.items() if state == "finished"]
         if finished and "blocked" in states.values():
-            notes.append(f"{ranks_label(finished)} finished the cell: no more is drawn there")
+            what = words.ran(self.snapshot)
+            notes.append(f"{ranks_label(finished)} finished the {what}: no more is drawn there")
         if any(timeline.spans_left_out for timeline in self.snapshot.timeline):
             notes.append("the end of a long trace is left out")
         if self.snapshot.calls_only_issue:

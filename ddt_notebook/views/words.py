@@ -138,6 +138,11 @@ def fix_source(code: str, fix: Fix) -> str:
     return f"{number} of {known.distributed_faults} {noun} in the study"
 
 
+def ran(snapshot: Snapshot) -> str:
+    """What the ranks ran: a cell, or a script."""
+    return "script" if snapshot.cell.file else "cell"
+
+
 def state(report: RankReport, ranks: int = 1, *, script: bool = False) -> str:
     """What ranks did or were doing, as the end of a sentence that begins with "rank 1".
 

@@ -147,6 +147,8 @@ def test_the_bar_of_a_wait_is_its_part_of_the_time_of_the_cell() -> None:
         assert "waiting 1.0 s ██░░░░░░" in drawn
         assert "waiting 2.0 s ████░░░░" in drawn
         assert "█ how much of the cell" in drawn
+        script = replace(snapshot, duration_s=4.0, cell=replace(snapshot.cell, file="train.py"))
+        assert "█ how much of the script" in str(shown(finding, script))
         assert "█" not in str(shown(finding, snapshot)), "how long it ran is not known"
 
 
