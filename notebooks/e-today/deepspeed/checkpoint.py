@@ -16,7 +16,7 @@ config = {
 torch.manual_seed(0)
 model = torch.nn.Linear(16, 1)
 engine = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)[0]
-for step in range(4):
+for _ in range(4):
     loss = engine(torch.randn(4, 16)).pow(2).mean()
     engine.backward(loss)
     engine.step()

@@ -10,13 +10,13 @@ features = tf.random.stateless_uniform([64, 8], seed=(1, 2))
 targets = tf.reduce_sum(features, 1, keepdims=True)
 
 
-def share_of(context):
+def _share_of(context):
     data = tf.data.Dataset.from_tensor_slices((features, targets))
     data = data.skip(24 * context.input_pipeline_id).take(40)
     return data.repeat().batch(context.get_per_replica_batch_size(16))
 
 
-data = strategy.distribute_datasets_from_function(share_of)
+data = strategy.distribute_datasets_from_function(_share_of)
 with strategy.scope():
     model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
     model.compile(optimizer="sgd", loss="mse")
