@@ -203,7 +203,7 @@ def _line_row(alike: Sequence[Meeting], *, brief: bool = False) -> tuple[str, ..
     rates = [m.bytes_per_s for m in alike if m.bytes_per_s is not None]
     who = ""
     if last:
-        who = str(last[0][0]) if brief else words.ranks([last[0][0]])
+        who = words.ranks_cell([last[0][0]]) if brief else words.ranks([last[0][0]])
     row = (
         _what(first, shapes=not brief),
         str(len(alike)),

@@ -315,7 +315,7 @@ def _order(by_rank: dict[int, LoaderPartition]) -> tuple[str, list[tuple[str, st
         rows = [(_epochs(numbers), strip) for strip, numbers in alike]
         samples = words.count(max(map(len, strips.values())), "sample")
         subject = (
-            f"order: the first {samples} of each epoch on rank {rank}; "
+            f"order: the first {samples} of each epoch on {words.ranks([rank])}; "
             "the higher the bar, the higher the index. Epochs with the same order share a row"
         )
         return subject, rows

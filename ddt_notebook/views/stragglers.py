@@ -131,9 +131,9 @@ def waited_without_flag(snapshot: Snapshot, costs: dict[int, float], window_s: f
     rank, cost = max(costs.items(), key=lambda item: item[1], default=(0, 0.0))
     if cost < max(_AT_LEAST_S, _SHARE * window_s):
         return ""
-    said = f"rank {rank} was late by {words.short(cost)} in all"
+    said = f"{words.ranks([rank])} was late by {words.short(cost)} in all"
     if snapshot.timeline:
-        said = f"the others waited {words.short(cost)} for rank {rank}"
+        said = f"the others waited {words.short(cost)} for {words.ranks([rank])}"
     return f"no rank was late regularly; {said}"
 
 

@@ -404,7 +404,9 @@ class TimelineView(RunView, Figured):
             (rank for rank in taken if taken[rank] >= _SHOWN_SHARE * length),
             key=lambda rank: (-taken[rank], rank),
         )
-        shown = [f"rank {rank} {_percent(taken[rank], length)}" for rank in ranks[:_WAITS]]
+        shown = [
+            f"{words.ranks([rank])} {_percent(taken[rank], length)}" for rank in ranks[:_WAITS]
+        ]
         hidden = len(taken) - len(shown)
         more = [f"and {words.count(hidden, 'more rank')}"] if hidden else []
         return "critical path, the rank that the others waited for at each moment: " + ", ".join(

@@ -150,6 +150,17 @@ def test_no_rank_is_called_a_straggler_after_few_collectives() -> None:
     assert "rank 1 was late by 150 ms" in " ".join(str(shown).split())  # it is shown all the same
 
 
+def test_the_host_of_a_late_rank_is_named() -> None:
+    run = traced(2)
+    ranks = tuple(replace(one, host=f"node{one.rank}") for one in run.ranks)
+    there = replace(run, ranks=ranks)
+    assert "1 · node1 +150 ms" in str(ddt.collectives(there))
+    assert "critical path" in str(ddt.timeline(there))
+    assert "rank 1 · node1 came last" in str(ddt.timeline(there))
+    path = str(ddt.timeline(there)).partition("critical path")[2]
+    assert "rank 1 · node1 " in " ".join(path.split())
+
+
 def test_a_single_late_arrival_is_shown_and_not_flagged() -> None:
     run = traced(2)
     first, last = run.ranks
