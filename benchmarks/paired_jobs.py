@@ -131,9 +131,11 @@ class _Job:
         process = psutil.Process(self._started.pid)
         self._processes = [process.pid, *(one.pid for one in process.children(recursive=True))]
         self._pause(signal.SIGSTOP)
-        if recorded:
-            for kind, called in (("off", False), ("on", True)):
-                check(self._order(kind, "?") == called, f"hooks of the recorder while {kind}")
+
+    def check_hooks(self) -> None:
+        """Functions of the recorder are called in the turns that are recorded, and only there."""
+        for kind, called in (("off", False), ("on", True)):
+            check(self._order(kind, "?") == called, f"hooks of the recorder while {kind}")
 
     def train(self, kind: _Kind, before: int, steps: int) -> tuple[float, float]:
         """Seconds of a step by the clock, and of processor time of the whole job."""
@@ -228,6 +230,7 @@ def _set(folder: Path, network: str, number: int) -> dict[_Kind, list[tuple[floa
             job = _Job(folder / kind, network, recorded=kind == "on")
             running.callback(job.stop)
             jobs[kind] = job
+        jobs["on"].check_hooks()
         jobs["off"] = jobs["on"]
         step_s, _ = jobs["bare"].train("bare", 20, 20)
         before, steps = (max(1, round(wanted_s / step_s)) for wanted_s in (_BEFORE_S, _TURN_S))
