@@ -356,15 +356,21 @@ class HitsView(Displayable):
     def to_text(self) -> str:
         """The list, 80 columns wide."""
         lines = [self._title()]
-        for hit in self.hits:
+        for hit in self.hits[:_SHOWN]:
             lines.append(f"  %ddt_explain {hit.name}")
             lines += terminal.wrap(" ", self._about(hit))
+        if rest := self.hits[_SHOWN:]:
+            lines.append(f"  {words.count(len(rest), 'page')} more, by %ddt_explain NAME")
+            lines += terminal.wrap(" ", ", ".join(hit.name for hit in rest))
         return "\n".join(lines)
 
     def to_html(self) -> str:
-        """The list as a table."""
+        """The list as a table; the pages after the first ones unfold."""
         rows = [(html.code(f"%ddt_explain {hit.name}"), self._about(hit)) for hit in self.hits]
-        return html.view(html.line(html.tag("b", self._title())), html.table(rows))
+        parts = [html.line(html.tag("b", self._title())), html.table(rows[:_SHOWN])]
+        if rest := rows[_SHOWN:]:
+            parts.append(html.details(f"{words.count(len(rest), 'page')} more", html.table(rest)))
+        return html.view(*parts)
 
     def to_json(self) -> dict[str, Any]:
         """The words and the hits as plain data."""
@@ -403,6 +409,9 @@ _TODAY = re.compile(r"E\.\d+", re.IGNORECASE)
 _CLEARLY = 1.8
 #: How an exception is printed: ``torch.OutOfMemoryError: CUDA out of memory``.
 _RAISED = re.compile(r"[\w.]*(Error|Exception|Warning): ")
+#: Pages that are listed with their titles, and how many of these are of the other kind: messages
+#: behind cards, or cards behind messages. Chosen, not measured.
+_SHOWN, _OTHER_KIND = 6, 2
 #: Pages by their words that stand behind those of a known message. Chosen, not measured.
 _BESIDE_RAISED = 3
 #: The number of words up to which it may be shown at once. Chosen, not measured.
@@ -459,7 +468,9 @@ def page(query: str = "") -> Page:
     raised = _raised(wanted.lower())
     if not raised:
         unknown = _RAISED.match(wanted) is not None
-        return HitsView(wanted, [*hits, *more], unknown=unknown)
+        first = _SHOWN - min(_OTHER_KIND, len(more))
+        ordered = [*hits[:first], *more[:_OTHER_KIND], *hits[first:], *more[_OTHER_KIND:]]
+        return HitsView(wanted, ordered, unknown=unknown)
     others = [hit for hit in (*hits, *more) if hit.name not in {one.name for one in raised}]
     return HitsView(wanted, [*raised, *others[:_BESIDE_RAISED]])
 

@@ -24,11 +24,11 @@ ENTRIES = messages()
 REPORTS = Path(__file__).parents[2] / "benchmarks" / "reports"
 #: Messages of reports for which no thread that we have read confirms the cause.
 UNCONFIRMED = {
+    "compile-distributed-graph-break",
     "cuda-stacktrace-incorrect",
     "ddp-models-differ",
-    "deepspeed-trace-cache",
     "elastic-exit-1",
-    "fsdp-optimizer-sizes",
+    "elastic-rendezvous-closed",
     "fsdp2-parameter-device",
     "nccl-connect",
     "nccl-watchdog-first-collective",

@@ -210,3 +210,14 @@ def test_a_single_rank_check_shows_itself(verdict: str) -> None:
     page = parsed(view.to_html())
     assert page.tags <= KEPT | {"style"}
     assert "\x1b" not in page.text
+
+
+def test_of_many_pages_the_best_are_described_and_the_others_named():
+    page = ddt.explain("hang")
+    assert isinstance(page, HitsView)
+    names = [hit.name for hit in page.hits]
+    assert len(names) > 10
+    text, drawn = page.to_text(), page.to_html()
+    assert all(name in text and name in drawn for name in names)
+    assert text.count("%ddt_explain ") == 7  # six pages, and how to see the others
+    assert {hit.kind for hit in page.hits[:6]} == {"symptom", "card", "message"}
