@@ -236,7 +236,7 @@ def test_words_of_a_message_find_its_page():
     page = ddt.explain("unable to jit load")
     assert isinstance(page, MessageView)
     assert page.entry.id == "deepspeed-jit"
-    assert "%ddt_explain deepspeed-config" in repr(ddt.explain("deepspeed config"))
+    assert "%ddt_explain nccl-shm" in repr(ddt.explain("shared memory segment"))
 
 
 def test_a_finding_names_the_page_of_its_message():
