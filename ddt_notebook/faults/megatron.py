@@ -17,6 +17,7 @@ from megatron.core.distributed import DistributedDataParallel, DistributedDataPa
 from megatron.core.distributed.finalize_model_grads import finalize_model_grads
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
 from megatron.core.transformer.transformer_config import TransformerConfig
 
@@ -38,6 +39,9 @@ def batches(seed):
     generator = torch.Generator().manual_seed(seed)
     while True:
         yield torch.randint(64, (2, 17), generator=generator).to(device)
+
+def make_optimizer(model):
+    return get_megatron_optimizer(OptimizerConfig(optimizer="adam", lr=1e-2), [model])
 
 def loss_of(output):
     loss = output.float().mean()

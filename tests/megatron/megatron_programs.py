@@ -16,6 +16,7 @@ from megatron.core.distributed import DistributedDataParallel, DistributedDataPa
 from megatron.core.distributed.finalize_model_grads import finalize_model_grads
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
 from megatron.core.transformer.transformer_config import TransformerConfig
 
@@ -68,7 +69,7 @@ def main():
         post_process=parallel_state.is_pipeline_last_stage(),
     ).cuda()
     model = DistributedDataParallel(config, DistributedDataParallelConfig({ddp}), model)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    optimizer = get_megatron_optimizer(OptimizerConfig(optimizer="adam", lr=1e-2), [model])
     data_seed = parallel_state.get_data_parallel_rank()
     # before the data
     iterator = batches(data_seed)

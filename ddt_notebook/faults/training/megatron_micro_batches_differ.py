@@ -28,7 +28,7 @@ CARD = FaultCard(
         tensor_parallel.model_parallel_cuda_manual_seed(1234, force_reset_rng=True)
         torch.manual_seed(1234)
         model = make_gpt(pipeline=2)
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+        optimizer = make_optimizer(model)
         run_step = get_forward_backward_func()
         data = batches(0)
         micro_batches = 2 + parallel_state.get_pipeline_model_parallel_rank()
@@ -48,7 +48,7 @@ CARD = FaultCard(
         tensor_parallel.model_parallel_cuda_manual_seed(1234, force_reset_rng=True)
         torch.manual_seed(1234)
         model = make_gpt(pipeline=2)
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+        optimizer = make_optimizer(model)
         run_step = get_forward_backward_func()
         data = batches(0)
         micro_batches = 2

@@ -28,7 +28,7 @@ CARD = FaultCard(
         tensor_parallel.model_parallel_cuda_manual_seed(1234, force_reset_rng=True)
         torch.manual_seed(1234 + rank)
         model = make_gpt()
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+        optimizer = make_optimizer(model)
         run_step = get_forward_backward_func()
         data = batches(parallel_state.get_data_parallel_rank())
         for step in range(3):
@@ -48,7 +48,7 @@ CARD = FaultCard(
         torch.manual_seed(1234 + rank)
         model = make_gpt()
         model.broadcast_params()
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+        optimizer = make_optimizer(model)
         run_step = get_forward_backward_func()
         data = batches(parallel_state.get_data_parallel_rank())
         for step in range(3):

@@ -28,7 +28,7 @@ CARD = FaultCard(
         tensor_parallel.model_parallel_cuda_manual_seed(1234 + rank, force_reset_rng=True)
         torch.manual_seed(1234)
         model = make_gpt(tensor=2, hidden_dropout=0.1)
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+        optimizer = make_optimizer(model)
         run_step = get_forward_backward_func()
         data = batches(0)
         for step in range(3):
@@ -47,7 +47,7 @@ CARD = FaultCard(
         tensor_parallel.model_parallel_cuda_manual_seed(1234, force_reset_rng=True)
         torch.manual_seed(1234)
         model = make_gpt(tensor=2, hidden_dropout=0.1)
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+        optimizer = make_optimizer(model)
         run_step = get_forward_backward_func()
         data = batches(0)
         for step in range(3):

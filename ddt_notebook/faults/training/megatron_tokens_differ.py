@@ -26,7 +26,7 @@ CARD = FaultCard(
         tensor_parallel.model_parallel_cuda_manual_seed(1234, force_reset_rng=True)
         torch.manual_seed(1234)
         model = make_gpt(tensor=2)
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+        optimizer = make_optimizer(model)
         run_step = get_forward_backward_func()
         data = batches(rank)
 
@@ -50,7 +50,7 @@ CARD = FaultCard(
         tensor_parallel.model_parallel_cuda_manual_seed(1234, force_reset_rng=True)
         torch.manual_seed(1234)
         model = make_gpt(tensor=2)
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+        optimizer = make_optimizer(model)
         run_step = get_forward_backward_func()
         data = batches(parallel_state.get_data_parallel_rank())
 
