@@ -32,6 +32,21 @@ SIZE: ViewportSize = {"width": 1400, "height": 900}
 #: Every control is reached with at most this many presses of Tab.
 _MOST_STEPS = 40
 expect.set_options(timeout=LIMIT_MS)
+#: Closes all documents and panels, none of which asks whether to save it.
+_CLOSE = """async () => {
+  const { shell } = window.jupyterapp;
+  for (const widget of [...shell.widgets('main')]) {
+    if (widget.context?.model) widget.context.model.dirty = false;
+    widget.close();
+  }
+  for (const widget of [...shell.widgets('down')]) widget.close();
+  shell.collapseRight();
+  shell.activateById('filebrowser');
+}"""
+_IS_EMPTY = """() => {
+  const { shell } = window.jupyterapp;
+  return ![...shell.widgets('main')].some(widget => widget.context);
+}"""
 
 
 def is_here(url: str) -> bool:
@@ -76,6 +91,29 @@ class Page:
         if message.type == "error":
             self.console.append(f"{message.text} {message.location.get('url', '')}")
 
+    def leave(self) -> bool:
+        """Close all that a test opened in JupyterLab; whether the next can go on from there."""
+        for tab in self._context.pages:
+            if tab is not self.tab:
+                tab.close()
+        asks = self.tab.locator(".jp-Dialog, [role=alert], #jupyterlab-splash")
+        if not self._shows_lab() or asks.count():
+            return False
+        self.tab.set_viewport_size(SIZE)
+        self.theme(THEMES[0])
+        self.tab.evaluate(_CLOSE)
+        self.tab.wait_for_function(_IS_EMPTY)
+        self.lab.end_kernels(keep=True)
+        return True
+
+    def begin(self) -> None:
+        """Forget what was noted for an earlier test."""
+        for noted in (self.strays, self.errors, self.ours, self.console):
+            noted.clear()
+
+    def _shows_lab(self) -> bool:
+        return not self.tab.is_closed() and self.tab.url.startswith(f"{self.lab.url}lab")
+
     def close(self, *, keep_kernel: bool = False) -> None:
         """Close its tabs and end its kernels; one is kept for the next test if wanted."""
         self._context.remove_listener("request", self._note_request)
@@ -89,13 +127,16 @@ class Page:
 
     # -- JupyterLab ----------------------------------------------------------------------------
 
-    def open(self, name: str = "") -> None:
-        """Open JupyterLab, with a notebook if one is named."""
+    def open(self, name: str = "", *, anew: bool = False) -> None:
+        """Open JupyterLab, with a notebook if one is named; without one, it is loaded anew."""
         if name:
             self.lab.lend_kernel(name)
-        tree = f"/tree/{name}" if name else ""
-        self.tab.goto(f"{self.lab.url}lab{tree}?token={self.lab.token}&reset")
-        expect(self.tab.locator("#jp-main-dock-panel")).to_be_visible()
+        if name and self._shows_lab() and not anew:
+            self.command("docmanager:open", path=name)
+        else:
+            tree = f"/tree/{name}" if name else ""
+            self.tab.goto(f"{self.lab.url}lab{tree}?token={self.lab.token}&reset")
+            expect(self.tab.locator("#jp-main-dock-panel")).to_be_visible()
         if name:
             expect(self.notebook.locator(".jp-Cell").first).to_be_visible()
             self.wait_for_kernel()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from playwright.sync_api import Locator, expect
 
 from .lab import THEMES, Lab, Page
-from .output import lines, opened
 
 START = "%load_ext ddt_notebook\n%ddt_start -n {}"
 #: One rank after the other, long enough apart to arrive apart.
@@ -40,6 +40,28 @@ for step in range(600):
     print(f"\\r{step} of 600", end="", flush=True)
     time.sleep(0.05)
 """
+#: Rank 63 prints last, because the earliest lines of all ranks are left out.
+MANY = """%%ddt
+import pathlib, time
+printed = pathlib.Path({!r})
+until = time.monotonic() + 60
+while rank == 63 and len(list(printed.iterdir())) < 63 and time.monotonic() < until:
+    time.sleep(0.05)
+for line in range(400):
+    print('line', line, flush=line == 399)
+(printed / str(rank)).touch()"""
+
+
+def opened(page: Page) -> Locator:
+    """The output of the active notebook, opened as by the menu."""
+    page.command("ddt-notebook:show-output")
+    shown = page.tab.locator(".ddt-lab-output:not(.lm-mod-hidden)")
+    expect(shown).to_be_visible()
+    return shown
+
+
+def lines(shown: Locator) -> Locator:
+    return shown.get_by_role("listitem")
 
 
 def said(shown: Locator) -> list[str]:
@@ -155,6 +177,33 @@ def test_it_keeps_up_while_the_cell_blocks_the_kernel(page: Page, lab: Lab) -> N
     page.button("Release").click()
     expect(shown).to_contain_text("cell[3] · has ended")
     assert "unfinished" not in shown.inner_text()
+
+
+def test_64_ranks_with_many_lines(page: Page, lab: Lab, tmp_path: Path) -> None:
+    """The page contains only lines in sight, and reports how many lines are left out."""
+    page.open(lab.write("many.ipynb", START.format("64 --no-group"), MANY.format(str(tmp_path))))
+    page.run_to_end(0)
+    shown = opened(page)
+    page.run_to_end(1)
+    expect(shown).to_contain_text("cell[2] · has ended · 25,600 lines")
+    expect(shown).not_to_contain_text("loading")
+    expect(shown).to_contain_text("The first 5,600 lines are left out.")
+    expect(shown).to_contain_text("Everything that the ranks of this session printed is in /")
+    assert lines(shown).count() < 200
+    expect(lines(shown).last).to_be_in_viewport()
+    assert lines(shown).last.get_attribute("aria-posinset") == "20000"
+    page.picture("output-many")
+    shown.get_by_role("tab", name="All ranks").focus()
+    page.tab.keyboard.press("End")
+    expect(shown.get_by_role("tab", name="Rank 63")).to_be_focused()
+    expect(lines(shown).last).to_contain_text("rank 63 line 399")
+    search = shown.get_by_label("Search")
+    search.fill("line 77")
+    expect(shown.get_by_role("status")).to_have_text("1 line found")
+    search.press("Enter")
+    expect(shown.locator("[aria-current]")).to_be_in_viewport()
+    expect(shown.locator("[aria-current]")).to_contain_text("rank 63 line 77")
+    page.picture("output-many-search")
 
 
 def test_what_is_read_stays_in_place_while_older_lines_are_dropped(page: Page, lab: Lab) -> None:

@@ -56,7 +56,7 @@ def check_quiet(page: Page) -> None:
 
 def test_a_kernel_of_another_language(page: Page, lab: Lab) -> None:
     lab.add_kernel("julia", "julia", JULIA)
-    page.open(lab.write("other.ipynb", 'x = "ddt"', "1 + 1", kernel="julia"))
+    page.open(lab.write("other.ipynb", 'x = "ddt"', "1 + 1", kernel="julia"), anew=True)
     page.open_panel()
     page.run_to_end(0)
     page.run_to_end(1)

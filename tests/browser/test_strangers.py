@@ -201,9 +201,8 @@ def test_live_messages_of_strangers_stay_text_in_jupyterlab(page: Page, lab: Lab
     raises = "if rank == 0:\n    raise ValueError(*texts)\ndist.barrier()"
     page.tab.add_init_script("pwned = []; pwn = n => pwned.push(n)")
     start = "%load_ext ddt_notebook\n%ddt_start -n 2"
-    page.open(
-        lab.write("strangers.ipynb", start, given + waits.format(" ".join(texts)), given + raises)
-    )
+    cells = start, given + waits.format(" ".join(texts)), given + raises
+    page.open(lab.write("strangers.ipynb", *cells), anew=True)
     page.open_panel()
     page.run_to_end(0)
     lines = opened(page)
