@@ -300,7 +300,8 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
     ),
     "batches-count-alike": lambda f: (
         f"workers read batches of {listing(list(map(str, sorted(set(f.values['sizes'])))))} "
-        f"samples of {f.values['loader']}, and each batch counts alike"
+        f"samples of {f.values['loader']}, "
+        + ("and each batch counts alike" if f.values["alike"] else "which may count alike")
     ),
     "group-never-formed": lambda f: (
         f"{ranks_text(f.ranks)} trained {_model(f.values)} separately: no process group connects "
@@ -690,7 +691,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "batch-sizes": lambda f: (
         "a batch has "
         + _on_each(f, [count(size, "sample") for size in f.values["sizes"]])
-        + ": the samples of the smaller batches weigh more"
+        + ": if batches count alike, the samples of the smaller ones weigh more"
     ),
     "engines-differ": lambda f: (
         f"the engines differ in {f.values['setting']}: " + _on_each(f, list(f.values["given"]))

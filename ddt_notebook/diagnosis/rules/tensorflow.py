@@ -171,7 +171,7 @@ def uneven_batches(context: Context) -> Iterator[Finding]:
             cause="tensorflow-batches-uneven",
             ranks=[rank for rank, size in sizes.items() if size == smallest],
             places=loops(context, loaders),
-            values={"loader": name, "sizes": tuple(known)},
+            values={"loader": name, "sizes": tuple(known), "alike": fits},
             facts=[Fact(kind="batch-sizes", ranks=tuple(sizes), values={"sizes": tuple(known)})],
             confidence="likely" if fits else "possible",
         )
