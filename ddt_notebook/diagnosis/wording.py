@@ -783,6 +783,13 @@ FACTS: dict[str, Sentence] = {
         "every rank runs the same number of iterations, so the last backward pass of {ranks} did "
         "not reach all parameters"
     ),
+    "passes-not-exchanged": lambda f: (
+        f"DDP did not exchange gradients in {f.values['passes']} of the "
+        f"{count(f.values['backwards'], 'backward pass')} that {ranks_text(f.ranks)} ended"
+        + (f", because of no_sync() at {at(f.place)}" if f.place else "")
+        if f.values["passes"]
+        else f"DDP exchanged gradients in every backward pass that {ranks_text(f.ranks)} ended"
+    ),
     "issued-every-iteration": "{issued_by} issues {op} in every iteration",
     "called-with-other-tag": "{ranks} called {op} with tag {tag}, not {awaited_tag}, at {place}",
     "before-training": (

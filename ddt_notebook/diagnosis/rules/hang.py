@@ -285,6 +285,8 @@ def _cause(
     if call.caller is not None and any(_made_such(context, rank, call) for rank in ranks):
         gradients = call.op == "all_reduce" and call.caller == "DistributedDataParallel"
         frames = context.escape_paths.frames(call, context.reports[waiter])
+        if gradients and (passes := _not_exchanged(context, [*ranks, waiter])):
+            return "uneven-backward-passes", passes
         if gradients and have_fixed_rounds(context.program, frames):
             return "unused-parameter-in-last-step", [
                 Fact(kind="last-backward-incomplete", ranks=tuple(ranks))
@@ -294,6 +296,28 @@ def _cause(
     if state in ("running", "recorded"):
         return _CAUSES[state], []
     return ("rank-missing-at-setup" if call.kind == "setup" else "rank-skips-collective"), []
+
+
+def _not_exchanged(context: Context, ranks: list[int]) -> list[Fact]:
+    """Return how often each rank left out DDP's exchange, if that differs between the ranks."""
+    left_out = {
+        one.rank: (sum(model.unsynchronised for model in one.models), one)
+        for one in context.snapshot.training
+        if one.rank in ranks
+    }
+    if set(left_out) != set(ranks) or len({number for number, _ in left_out.values()}) == 1:
+        return []
+    return [
+        Fact(
+            kind="passes-not-exchanged",
+            ranks=(rank,),
+            place=context.place(
+                next((m.no_sync_where for m in one.models if m.no_sync_where), None), "called"
+            ),
+            values={"passes": number, "backwards": one.backwards},
+        )
+        for rank, (number, one) in sorted(left_out.items())
+    ]
 
 
 def _reasons(

@@ -5,10 +5,12 @@ from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 CARD = FaultCard(
     id="uneven-backward-passes",
     title="ranks accumulate gradients over different numbers of micro-batches",
-    symptoms=("D.2.4", "D.2.5"),
+    symptoms=("D.2.4", "D.2.5", "D.2.1"),
     sees="""
         Nothing fails, and replicas stay equal. The loss curve differs from a run on one rank with
-        the same samples in a batch, and some samples seem to count more than others.
+        the same samples in a batch, and some samples seem to count more than others. Where the
+        total number of passes is the same, ranks exchange gradients unequally often: one of them
+        ends, and another one hangs in its last backward passes.
     """,
     why="""
         DDP sends gradients once in a step, after all micro-batches but the last one were
