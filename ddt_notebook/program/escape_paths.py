@@ -36,6 +36,9 @@ from .nodes import (
 from .program import Located, Program
 from .tree import Block
 
+#: The kind of a reason: a condition under which a rank raises what it handles, and goes on.
+RAISED_WITHIN = "swallows-raise"
+
 
 @dataclass(frozen=True, slots=True)
 class Reason:
@@ -566,7 +569,7 @@ class _Paths:
                 continue
             if handler is not None and isinstance(leaving, ast.Raise):
                 cause, raised_line = "exception-swallowed", leaving.lineno
-                yield self._reason(1, cause, handler, "swallows-raise", raised_line=raised_line)
+                yield self._reason(1, cause, handler, RAISED_WITHIN, raised_line=raised_line)
             elif self.conditions.reads_rank(statement.test):
                 if self.program.truth(statement.test, self.absent.rank) is not False:
                     yield self._reason(

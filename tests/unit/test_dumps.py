@@ -405,7 +405,9 @@ def test_small_dumps_that_become_large_are_left_out(
     assert [report.rank for report in found.snapshot.ranks] == [0]
     assert sum("was left out" in note for note in found.notes) == len(BOMBS)
     peak_kb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    assert peak_kb < 500_000 or peak_kb == before_kb, "more than any process of earlier tests"
+    # a process begins as a copy of this one, and Linux counts that, too
+    own_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert peak_kb < 500_000 or peak_kb <= max(before_kb, own_kb), "no more than earlier processes"
 
 
 def test_parts_that_are_shared_over_and_over_are_left_out(tmp_path: Path) -> None:

@@ -125,9 +125,12 @@ def test_short_messages_keep_their_place_among_long_ones(
     arrived, rank = socket.socketpair()
     received = Channel(rank)
     with closing(ours), closing(received), arrived:
+        deadline = time.monotonic() + _LIMIT_S
+        while not hub._streams and time.monotonic() < deadline:
+            time.sleep(0.01)
         for number in range(30):
             ours.send(Done(), number=number, payload=bytes(30_000) if number % 7 == 6 else None)
-        count, deadline = 0, time.monotonic() + _LIMIT_S
+        count = 0
         while count < 30 and time.monotonic() < deadline:
             message = link.wait([], [], 0.1) and [*link.received()]
             for one in message or ():

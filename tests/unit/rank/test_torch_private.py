@@ -42,6 +42,7 @@ def test_every_private_name_is_looked_up() -> None:
         node.attr
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Load)
         and node.attr.startswith("_")
         and not node.attr.startswith("__")
         and ast.unparse(node.value) != "self"
