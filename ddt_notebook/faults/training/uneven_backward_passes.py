@@ -6,6 +6,7 @@ CARD = FaultCard(
     id="uneven-backward-passes",
     title="ranks accumulate gradients over different numbers of micro-batches",
     symptoms=("D.2.4", "D.2.5", "D.2.1"),
+    views=("stacks",),
     sees="""
         Nothing fails, and replicas stay equal. The loss curve differs from a run on one rank with
         the same samples in a batch, and some samples seem to count more than others. Where the
