@@ -49,9 +49,10 @@ PYTEST_OPTIONS := -n 4 --dist loadfile --no-loadscope-reorder --nbval-lax --nbva
 	--max-suite-reruns=10 --rerun-show-tracebacks
 
 # One exercise is enough: only %load_ext runs in them, and a unit test compares each with its source.
-# Those about a framework run in its own environment.
+# The one about Megatron-core runs in an environment of its own.
 OF_MEGATRON := notebooks/e-today/E.15-megatron.ipynb
-NOTEBOOKS := $(filter-out $(OF_MEGATRON),$(wildcard notebooks/*.ipynb notebooks/[a-e]-*/*.ipynb)) notebooks/exercises/01-more-than-two.ipynb
+OF_TORCH := $(filter-out $(OF_MEGATRON),$(wildcard notebooks/*.ipynb notebooks/[a-e]-*/*.ipynb))
+NOTEBOOKS := $(OF_TORCH) notebooks/exercises/01-more-than-two.ipynb
 
 # An image may set it; then each process compiles the project and the tests anew.
 test: export PYTHONDONTWRITEBYTECODE :=
@@ -169,7 +170,8 @@ soak: $(VENV)/.installed
 # Exercises stay as students get them.
 notebooks: $(VENV)/.installed
 	$(BIN)/python tools/measure_server.py --table docs/figures.json
-	$(BIN)/python tools/execute_notebooks.py --table docs/figures.json notebooks/*.ipynb notebooks/[a-e]-*/*.ipynb
+	$(BIN)/python tools/execute_notebooks.py --table docs/figures.json $(OF_TORCH)
+	@echo "$(OF_MEGATRON) needs the environment of make test-megatron"
 
 docs: $(VENV)/.installed
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
