@@ -12,7 +12,7 @@ from ddt_notebook.model import Call, Place, Position, RankError, RankReport, Rol
 from ddt_notebook.model.agreements import broken
 from ddt_notebook.model.user_code import is_user_code
 from ddt_notebook.model.waits import MOVING, Wait, cannot_complete, lock_holders, waits
-from ddt_notebook.program.escape_paths import RAISED_WITHIN, EscapePaths, Reason
+from ddt_notebook.program.escape_paths import EscapePaths, Reason
 from ddt_notebook.program.program import Program
 
 from .errors import classify, first_of_chain, is_peer_error
@@ -134,7 +134,7 @@ class Context:
         if observed is not None and observed.priority != REPORTED:
             return observed
         inferred = self.why_inferred(call, caller, absent, at)
-        if observed is None or (inferred is not None and inferred.kind == RAISED_WITHIN):
+        if observed is None or (inferred is not None and inferred.raises):
             return inferred  # the condition under which the rank raised what was caught
         return observed
 

@@ -36,9 +36,6 @@ from .nodes import (
 from .program import Located, Program
 from .tree import Block
 
-#: The kind of a reason: a condition under which a rank raises what it handles, and goes on.
-RAISED_WITHIN = "swallows-raise"
-
 
 @dataclass(frozen=True, slots=True)
 class Reason:
@@ -60,6 +57,8 @@ class Reason:
         Of several reasons, the one with the lowest priority is the best.
     other_branch
         True if the rank was in the other branch of the same condition.
+    raises
+        True if the rank raises an exception under the condition.
     """
 
     cause: str
@@ -69,6 +68,7 @@ class Reason:
     values: Values = field(default_factory=dict)
     priority: int = 0
     other_branch: bool = False
+    raises: bool = False
 
 
 class EscapePaths:
@@ -316,10 +316,12 @@ class _Paths:
         kind: str,
         *,
         other_branch: bool = False,
+        raises: bool = False,
         **values: Any,
     ) -> Reason:
         place = replace(self.program.place(node, "passed"), function=self.place.function)
-        return Reason(cause, kind, place, self.absent.rank, values, priority, other_branch)
+        rank = self.absent.rank
+        return Reason(cause, kind, place, rank, values, priority, other_branch, raises)
 
     def _expression(self, statement: ast.stmt, called: str) -> Iterator[Reason]:
         """Paths past the call within its statement, by a condition or a comprehension."""
@@ -569,7 +571,9 @@ class _Paths:
                 continue
             if handler is not None and isinstance(leaving, ast.Raise):
                 cause, raised_line = "exception-swallowed", leaving.lineno
-                yield self._reason(1, cause, handler, RAISED_WITHIN, raised_line=raised_line)
+                yield self._reason(
+                    1, cause, handler, "swallows-raise", raises=True, raised_line=raised_line
+                )
             elif self.conditions.reads_rank(statement.test):
                 if self.program.truth(statement.test, self.absent.rank) is not False:
                     yield self._reason(
@@ -578,6 +582,7 @@ class _Paths:
                         statement,
                         "lets-leave",
                         other_branch=self._stands_in(statement.body),
+                        raises=isinstance(leaving, ast.Raise),
                         call_line=call_line,
                     )
             elif self._is_local(statement.test):
