@@ -51,5 +51,7 @@ def _page(raiser: str, entries: list[Message]) -> Iterator[str]:
         yield f"**To confirm it**: {plain(entry.check)}\n\n"
         yield "".join(f"- {plain(advice)}\n" for _, advice in entry.fixes)
         yield f"\nRaised by {plain(entry.source)}.\n"
+        if entry.cause_elsewhere:
+            yield "\nThis message has no cause of its own: another line of the output names it.\n"
         if entry.thread is not None:
             yield f"\nA thread that confirms the cause: <{entry.thread}>\n"

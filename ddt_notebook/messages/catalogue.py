@@ -67,6 +67,9 @@ class Message:
         The file, and mostly the function, that raises it.
     thread
         A public discussion in which the cause was confirmed, None without one.
+    cause_elsewhere
+        Whether the message has no cause of its own, so that no thread can confirm one: it reports
+        that something failed, and another line of the output names the cause.
     example, unlike
         A text that matches, and texts with similar words that do not.
     fragments
@@ -91,6 +94,7 @@ class Message:
     older: bool
     source: str
     thread: str | None
+    cause_elsewhere: bool
     example: str
     unlike: tuple[str, ...]
     fragments: tuple[str, ...] = ()
@@ -161,6 +165,7 @@ def _message(name: str, raiser: str, entry: dict[str, Any]) -> Message:
         older=entry.get("older", False),
         source=entry["source"],
         thread=entry.get("thread"),
+        cause_elsewhere=entry.get("cause_elsewhere", False),
         example=entry["example"],
         unlike=tuple(entry["unlike"]),
         fragments=found,

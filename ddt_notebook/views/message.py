@@ -13,6 +13,8 @@ from ..symptoms import symptom
 from . import html, safe, terminal, words
 from .displayable import Displayable
 
+_ELSEWHERE = "This message has no cause of its own: another line of the output names the cause."
+
 
 class MessageView(Displayable):
     """What a message means, how to confirm it, and what to change.
@@ -38,6 +40,8 @@ class MessageView(Displayable):
         for fix in self.fixes():
             lines += terminal.wrap("fix", f"{fix.advice} — {self._pattern(fix)}")
         lines += terminal.wrap("from", entry.source)
+        if entry.cause_elsewhere:
+            lines += terminal.wrap("note", _ELSEWHERE)
         if entry.thread is not None:
             lines += terminal.wrap("seen", entry.thread)
         lines += terminal.wrap("more", " · ".join(f"%ddt_explain {name}" for name in self._more()))
@@ -55,6 +59,7 @@ class MessageView(Displayable):
             html.line("to confirm it: ", html.prose(entry.check)),
             html.table(advice, ("what to change", "how")),
             html.line(f"raised by: {entry.source}"),
+            html.line(_ELSEWHERE) if entry.cause_elsewhere else "",
             html.line(f"confirmed in: {entry.thread}") if entry.thread is not None else "",
             html.line("read on: ", html.code(more)),
         )
@@ -73,6 +78,7 @@ class MessageView(Displayable):
             "card": entry.card,
             "source": entry.source,
             "thread": entry.thread,
+            "cause_elsewhere": entry.cause_elsewhere,
             "example": entry.example,
         }
 
