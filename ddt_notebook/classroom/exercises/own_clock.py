@@ -37,12 +37,12 @@ STEPS = Behaviour("steps", "every rank takes the same number of steps, two or mo
 
 EXERCISE = Exercise(
     name="own-clock",
-    title="train for a second",
+    title="train for a fixed time",
     level=1,
     minutes=8,
     story="""
-    A job has little time: it should train for about a second, and then stop. As on any cluster, the
-    ranks do not get ready at the same moment. The cell should end on every rank, after the same
+    A job has little time: it should train for about 1.5 seconds, and then stop. As on any cluster,
+    the ranks do not get ready at the same moment. The cell should end on every rank, after the same
     number of steps (at least two), with the trained `model`. Each rank reads its share once, before
     the loop.
     """,
@@ -56,9 +56,9 @@ EXERCISE = Exercise(
 
     x, y = exercise.dataset.take(range(rank, len(exercise.dataset), world_size))
 
-    time.sleep(0.1 * rank)  # the ranks get ready at different moments
+    time.sleep(0.3 * rank)  # the ranks get ready at different moments
     started = time.time()
-    while time.time() - started < 1.0:
+    while time.time() - started < 1.5:
         optimizer.zero_grad()
         loss_function(model(x), y).backward()
         optimizer.step()
@@ -72,10 +72,10 @@ EXERCISE = Exercise(
 
     x, y = exercise.dataset.take(range(rank, len(exercise.dataset), world_size))
 
-    time.sleep(0.1 * rank)  # the ranks get ready at different moments
+    time.sleep(0.3 * rank)  # the ranks get ready at different moments
     started = time.time()
     while True:
-        time_left = torch.tensor(float(time.time() - started < 1.0))
+        time_left = torch.tensor(float(time.time() - started < 1.5))
         dist.all_reduce(time_left, op=dist.ReduceOp.MIN)
         if not time_left:
             break
