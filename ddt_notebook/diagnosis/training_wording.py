@@ -264,6 +264,17 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         "each rank updates the buffer {name} of {model} from its own batches: the ranks train with "
         "different values of it"
     ),
+    "plain-state-apart": (
+        "each rank updates {names} of {object} from its own data: the ranks train with different "
+        "values of them"
+    ),
+    "copy-statistics-apart": (
+        "every rank evaluates {model} with running statistics of its own batches"
+    ),
+    "labels-of-another-rank": (
+        "the labels on {ranks} count from 0: they name the samples of rank {owner} among those "
+        "of all ranks"
+    ),
     "evaluated-copy-left-behind": lambda f: (
         f"every rank evaluates {f.values['model']}, but {ranks_text(f.values['others'])} changed "
         f"it and {ranks_text(f.ranks)} did not"
@@ -677,6 +688,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         "own model equal"
     ),
     "updated-from-before": "it is updated at {place}, too",
+    "values-apart": "{names} differ between ranks at the end and at steps before",
     "never-sent": "no call of torch.distributed was given a tensor of the size of {name}",
     "saved-by-one": "{ranks} alone saves it at {place}",
     "ddp-equalises-once": "DDP makes replicas equal once, when it is built",
@@ -849,6 +861,11 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "less-than-a-batch": _less_than_a_batch,
     # layers
     "statistics-differ": "{statistics:statistic} differ, first {name}",
+    "evaluated-at": "evaluated at {place}",
+    "choices": "each of the {samples} samples is compared with {choices} samples of all ranks",
+    "same-choices": "these are the same on all ranks and in the same order",
+    "same-labels": "the labels are the same on all ranks",
+    "backward-at": "the backward pass begins at {place}",
     "broadcast-buffers-off": "broadcast_buffers=False",
     "put-into-ddp": "the model was put into DDP at {place}",
     "same-random-state": "torch's random state was equal on all ranks at the first forward pass",

@@ -438,14 +438,15 @@ class KeptSample:
     ----------
     moment
         ``"begin"`` before the first forward pass, ``"step"`` before a step of the first optimizer,
-        ``"evaluation"`` after a pass without gradients, ``"end"`` at the end of the run.
+        ``"evaluation"`` after a pass without gradients, ``"counted"`` after one that used running
+        statistics which the module counted itself, ``"end"`` at the end of the run.
     number, step
         The number of that step, or of that pass at its line, and how many steps of optimizers had
         ended.
     where
         The line of the pass.
     values
-        Fingerprints of the watched parameters, then of the buffers.
+        Fingerprints of the watched parameters, then of the buffers, then of the statistics.
     """
 
     moment: str
@@ -475,6 +476,12 @@ class KeptState:
         Whether an optimizer holds a parameter of it.
     graded, evaluated
         Number of passes through it whose result needs gradients, and of those without gradients.
+    statistics
+        Names of watched running statistics of a module beside the model in DDP.
+    counting
+        How many of the passes without gradients updated such statistics.
+    counted_at
+        The line of the first of these.
     saved
         The line that saved a part of it first.
     samples
@@ -490,7 +497,64 @@ class KeptState:
     trained: bool = False
     graded: int = 0
     evaluated: int = 0
+    statistics: tuple[str, ...] = ()
+    counting: int = 0
+    counted_at: Position | None = None
     saved: Position | None = None
+    samples: tuple[KeptSample, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contrast:
+    """A loss that compares a rank's samples with more samples than it has.
+
+    Attributes
+    ----------
+    number, where
+        The backward pass in the run, counted from 1, and the line that called it.
+    samples, choices
+        How many samples are compared, and with how many.
+    first
+        The label of the first sample, if the labels count up from it; None otherwise.
+    own, others
+        Fingerprints of the features that are compared, 0 if not known, and of those that they are
+        compared with.
+    """
+
+    number: int
+    where: Position | None = None
+    samples: int = 0
+    choices: int = 0
+    first: int | None = None
+    own: int = 0
+    others: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainState:
+    """Numbers of an object of the user, outside of parameters and buffers, that have changed.
+
+    Attributes
+    ----------
+    name
+        The variable that held the object when training began, such as ``"self.norm"``.
+    kind
+        The object's class.
+    values
+        The attributes: numbers, tensors and arrays.
+    shapes
+        Their shapes, such as ``"10×20"``.
+    samples
+        Their fingerprints, in the order in which they were taken, as in `KeptState`.
+    saved
+        The line that saved one of the tensors first.
+    """
+
+    name: str
+    kind: str = ""
+    saved: Position | None = None
+    values: tuple[str, ...] = ()
+    shapes: tuple[str, ...] = ()
     samples: tuple[KeptSample, ...] = ()
 
 
@@ -532,6 +596,10 @@ class RankTraining:
         The modules outside DDP that were called between the first two steps.
     kept
         What DDP does not keep equal: buffers, and modules beside the model in DDP.
+    plain
+        What the program's own objects hold and change while it trains.
+    contrasts
+        Sampled losses that compare a rank's samples with those of several ranks.
     losses
         The losses of the first backward passes, if they are numbers on the CPU.
     threads, processors
@@ -552,6 +620,8 @@ class RankTraining:
     summed: tuple[SummedForward, ...] = ()
     used: tuple[UsedModule, ...] = ()
     kept: tuple[KeptState, ...] = ()
+    plain: tuple[PlainState, ...] = ()
+    contrasts: tuple[Contrast, ...] = ()
     losses: tuple[float, ...] = ()
     threads: int = 0
     processors: int = 0

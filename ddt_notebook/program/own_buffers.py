@@ -31,7 +31,7 @@ def accumulates(program: Program, buffer: str) -> list[Place]:
             uses = [one for one in ast.walk(owner) if _is_own(one, buffer)]
             statements = {s: None for one in uses if (s := tree.statement_of(one)) is not None}
             updates = [one for one in statements if _updates(one, buffer)]
-            if updates and _is_read(program, buffer):
+            if updates and is_read(program, buffer):
                 found += [program.place(one, "changes") for one in updates]
     return found
 
@@ -55,13 +55,14 @@ def _is_own(node: ast.AST, buffer: str) -> bool:
     )
 
 
-def _mentions(node: ast.AST, buffer: str) -> bool:
+def mentions_own(node: ast.AST, buffer: str) -> bool:
+    """Whether a method mentions an attribute of its object."""
     return any(_is_own(one, buffer) for one in ast.walk(node))
 
 
 def _updates(statement: ast.stmt, buffer: str) -> bool:
     if isinstance(statement, ast.AugAssign):
-        return _mentions(statement.target, buffer)
+        return mentions_own(statement.target, buffer)
     if isinstance(statement, ast.Assign):
         target = statement.targets[0]
         if _is_own(target, buffer):
@@ -84,14 +85,14 @@ def _updates(statement: ast.stmt, buffer: str) -> bool:
 
 def _combines(value: ast.expr, buffer: str) -> bool:
     """Whether a new value is made from the old one, and not by a layer that is given it."""
-    if not _mentions(value, buffer):
+    if not mentions_own(value, buffer):
         return False
     return not any(
         isinstance(one, ast.Call)
         and isinstance(one.func, (ast.Attribute, ast.Name))
         and (isinstance(one.func, ast.Name) or ast.unparse(one.func).startswith("self."))
-        and not _mentions(one.func, buffer)
-        and any(_mentions(a, buffer) for a in one.args)
+        and not mentions_own(one.func, buffer)
+        and any(mentions_own(a, buffer) for a in one.args)
         for one in ast.walk(value)
     )
 
@@ -113,7 +114,7 @@ def _receiver(call: ast.Call) -> ast.expr:
     return node
 
 
-def _is_read(program: Program, buffer: str) -> bool:
+def is_read(program: Program, buffer: str) -> bool:
     """Whether something is computed from the buffer, other than its update or what is printed."""
     return any(
         one.attr == buffer and isinstance(one.ctx, ast.Load) and _computes(tree, one, buffer)

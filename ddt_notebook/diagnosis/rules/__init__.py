@@ -41,6 +41,7 @@ from ddt_notebook.model import Finding
 from . import (
     agreements,
     checkpoints,
+    contrasts,
     crash,
     cycle,
     data,
@@ -96,6 +97,7 @@ _MODULES = (
     diverged,
     used_modules,
     kept_states,
+    contrasts,
     steps,
     unwrapped,
     tensorflow,

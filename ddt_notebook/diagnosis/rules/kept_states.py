@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from ddt_notebook.diagnosis import replicas
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.communication import communication, elements
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.diagnosis.kept_states import BEGIN, Kept, Moment, kept
+from ddt_notebook.diagnosis.kept_states import (
+    BEGIN,
+    Kept,
+    Moment,
+    kept,
+    moments_of,
+    parts,
+    plain,
+    stay_apart,
+)
 from ddt_notebook.model import Fact, Finding, RankReport
 from ddt_notebook.model.collective import shape_label
+from ddt_notebook.model.training import KeptState, PlainState
 from ddt_notebook.program.own_buffers import accumulates
+from ddt_notebook.program.running_values import moving_averages, normalisers
 
 from .used_modules import parted, students_agree, written_at
 
-#: A buffer that differs at one moment only may be made equal now and then.
-_MOMENTS = 2
+#: A running mean is often sent together with its variance and count.
+_TOGETHER = 3
 
 
 def buffers(context: Context) -> Iterator[Finding]:
@@ -32,7 +44,7 @@ def buffers(context: Context) -> Iterator[Finding]:
             continue
         found = {}
         for at, (name, shape) in enumerate(zip(first.buffers, first.shapes, strict=False), skip):
-            if elements(shape) in sent or not _parts(one, at):
+            if elements(shape) in sent or not parts(one.moments, at):
                 continue
             if lines := accumulates(context.program, name.rpartition(".")[2]):
                 found[name] = lines
@@ -51,18 +63,10 @@ def buffers(context: Context) -> Iterator[Finding]:
                 Fact(kind="equal-before-first-pass", values={"names": list(found)}),
                 *(Fact(kind="updated-from-before", place=place) for place in places[1:3]),
                 Fact(kind="never-sent", values={"name": name}),
-                *_saved_alone(context, one),
+                *_saved_alone(context, one.ranks),
             ],
             confidence="likely",
         )
-
-
-def _parts(one: Kept, at: int) -> bool:
-    """Whether a buffer was equal on all ranks, and was no longer so from some step on."""
-    moments = [moment for moment in one.moments if moment[0] != "begin"]
-    begin = {values[at] for values in one.begin.values()}
-    differ = [len({values[at] for values in one.moments[m].values()}) > 1 for m in moments]
-    return len(begin) == 1 and sum(differ) >= _MOMENTS and differ[-1]
 
 
 def _sizes_sent(context: Context) -> set[int]:
@@ -78,6 +82,109 @@ def _sizes_sent(context: Context) -> set[int]:
         )
         found |= {size for (size, op), n in times.items() if op != "broadcast" or n > 1}
     return found
+
+
+def plain_states(context: Context) -> Iterator[Finding]:
+    """Report running values in plain objects that each rank updates from its own data."""
+    if context.snapshot.outcome != "ok" or any(x.not_finite for x in context.snapshot.training):
+        return
+    if not _train_equally(context) or any("object" in op for op in _own_operations(context)):
+        return
+    sent = _sizes_sent(context)
+    for ranks in plain(context.snapshot):
+        first = ranks[min(ranks)]
+        moments = moments_of({r: x.samples for r, x in ranks.items()}, len(first.values))
+        names = [
+            name
+            for at, (name, shape) in enumerate(zip(first.values, first.shapes, strict=True))
+            if stay_apart(moments, at)
+            and not any(elements(shape) * many in sent for many in range(1, _TOGETHER + 1))
+        ]
+        places = normalisers(context.program, names)
+        # other values that move by parts are those of an environment, or are only shown
+        if not places and any(one.saved is not None for one in ranks.values()):
+            large = [n for n, s in zip(first.values, first.shapes, strict=True) if elements(s) > 1]
+            places = [
+                place
+                for name in names
+                if name in large
+                for place in moving_averages(context.program, name)
+            ]
+        if not places:
+            continue
+        yield conclude(
+            "D.2.5",
+            "plain-state-apart",
+            cause="state-kept-by-each-rank",
+            ranks=ranks,
+            values={"object": first.name, "names": names},
+            places=dict.fromkeys(ranks, places[0]),
+            facts=[
+                Fact(kind="values-apart", values={"names": names}),
+                *(Fact(kind="updated-from-before", place=place) for place in places[1:3]),
+                Fact(kind="never-sent", values={"name": names[0]}),
+                *_saved_alone(context, ranks),
+            ],
+            confidence="likely",
+        )
+
+
+def _train_equally(context: Context) -> bool:
+    """Whether all ranks trained the same model in the same way, in DDP or by hand."""
+    if students_agree(context):
+        return True
+    groups = replicas.replicas(context.snapshot)
+    return bool(groups) and all(
+        len(group.ranks) == len(context.snapshot.ranks)
+        and group.stepped
+        and group.first_apart is None
+        and not any(group.gradients_apart(step) for step in group.stepped)
+        for group in groups
+    )
+
+
+def _own_operations(context: Context) -> set[str]:
+    return {
+        call.op
+        for report in context.reports.values()
+        for call in report.calls
+        if call.source == "call log"
+    }
+
+
+def statistics(context: Context) -> Iterator[Finding]:
+    """Report running statistics of a copy that each rank counts on its own data and uses then."""
+    if context.snapshot.outcome != "ok" or any(x.not_finite for x in context.snapshot.training):
+        return
+    if not students_agree(context):
+        return
+    for one in kept(context.snapshot):
+        first, skip = one.first, len(one.first.parameters) + len(one.first.buffers)
+        used = one.moments_of("counted")
+        if not used or any(x.trained or not x.counting for x in one.ranks.values()):
+            continue
+        apart = [at for at in one.apart(used[-1]) if at >= skip]
+        if not apart or any(at < len(first.parameters) for at in one.apart(used[-1])):
+            continue  # where weights differ, this is not the cause
+        yield conclude(
+            "D.2.4",
+            "copy-statistics-apart",
+            cause="batch-norm-statistics-apart",
+            ranks=one.ranks,
+            values={"model": first.name},
+            places={r: context.place(x.counted_at, "called") for r, x in one.ranks.items()},
+            facts=[
+                Fact(
+                    kind="statistics-differ",
+                    values={
+                        "statistics": len(apart),
+                        "name": f"{first.name}.{first.statistics[apart[0] - skip]}",
+                    },
+                ),
+                Fact(kind="evaluated-at", place=context.place(used[-1][3], "called")),
+            ],
+            confidence="likely",
+        )
 
 
 def evaluated(context: Context) -> Iterator[Finding]:
@@ -136,9 +243,11 @@ def _parameters_apart(one: Kept, moment: Moment) -> bool:
     return any(at < len(one.first.parameters) for at in one.apart(moment))
 
 
-def _saved_alone(context: Context, one: Kept) -> Iterator[Fact]:
+def _saved_alone(
+    context: Context, ranks: Mapping[int, KeptState] | Mapping[int, PlainState]
+) -> Iterator[Fact]:
     """The line that saves it, if one rank alone does so, on behalf of all."""
-    saved = {rank: x.saved for rank, x in one.ranks.items() if x.saved is not None}
+    saved = {rank: x.saved for rank, x in ranks.items() if x.saved is not None}
     if len(saved) == 1:
         yield from (
             Fact(kind="saved-by-one", ranks=(rank,), place=context.place(where, "called"))
@@ -146,4 +255,4 @@ def _saved_alone(context: Context, one: Kept) -> Iterator[Fact]:
         )
 
 
-RULES = (buffers, evaluated)
+RULES = (buffers, plain_states, statistics, evaluated)

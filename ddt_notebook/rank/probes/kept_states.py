@@ -1,9 +1,9 @@
 """Keeps a ledger of what should be equal on all ranks and what DDP does not keep so.
 
 These are buffers that DDP does not send, and modules beside the model in DDP that no optimizer
-trains: averaged copies, losses and memories with buffers. They are found among the variables at the
-first step, and sketches are taken at the sampled steps and when such a module is evaluated. Steps
-between cost nothing.
+trains: averaged copies, losses and memories with buffers; and numbers in the user's objects. They
+are found among the variables at the first step, and sketches are taken at the sampled steps and
+when such a module is evaluated. Steps between cost nothing.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from torch.optim import Optimizer
 
 from ...model import Position
 from ...model.torch_features import OWN_CALLS
-from ...model.training import KeptSample, KeptState
+from ...model.training import KeptSample, KeptState, PlainState
 from .. import torch_private
 from ..user_signals import let_through
 from .fingerprints import choose, digest, shape_text, sketches
 from .frames import local_variables, user_frames, user_line
 from .objects import buffers, unwrap
+from .plain_states import PlainStates
 
 #: Modules, parts of a module, frames and objects that are searched, and samples of a module. They
 #: bound the record and were chosen, not measured.
@@ -69,11 +70,15 @@ class _Kept:
             if one.is_floating_point() and one.numel() > 1
         ]
         self.buffers = [buffers[at] for at in choose(len(buffers))]
+        self.statistics = [] if wrapped else _statistics(module)
         self.shapes = tuple(shape_text(_get(module, one)) for one in self.buffers)
         self.shapes_digest = digest([shape_text(one) for one in module.parameters()])
         self.trained = False
         #: Passes whose result needs gradients, and passes without gradients.
         self.graded = self.evaluated = 0
+        #: Passes without gradients that update running statistics, and the line of the first.
+        self.counting = 0
+        self.counted_at: Position | None = None
         #: The passes without gradients of each line.
         self._lines: Counter[Position | None] = Counter()
         self.saved: Position | None = None
@@ -83,7 +88,7 @@ class _Kept:
     @property
     def names(self) -> list[str]:
         """Names of all watched tensors."""
-        return [*self.parameters, *self.buffers]
+        return [*self.parameters, *self.buffers, *self.statistics]
 
     def tensors(self) -> list[torch.Tensor]:
         """The watched tensors as they are now: a program may put another one in the place."""
@@ -111,6 +116,12 @@ class _Kept:
         number = self._lines[where]
         if not number & (number - 1):
             self.sample("evaluation", number, where)
+        if self.statistics and (module := self.module()) is not None:
+            if module.training:
+                self.counting += 1
+                self.counted_at = self.counted_at or where
+            elif self.counting and not number & (number - 1):
+                self.sample("counted", number, where)
 
     def observed(self) -> KeptState:
         """What was seen of it."""
@@ -124,6 +135,9 @@ class _Kept:
             trained=self.trained,
             graded=self.graded,
             evaluated=self.evaluated,
+            statistics=tuple(self.statistics),
+            counting=self.counting,
+            counted_at=self.counted_at,
             saved=self.saved,
             samples=tuple(self.samples),
         )
@@ -136,12 +150,13 @@ class KeptStatesRecord:
         #: The error that ended the record; empty if there was none.
         self.problem = ""
         self._kept: dict[int, _Kept] = {}
+        self._plain: PlainStates | None = None
 
     def begin_run(self) -> None:
         """Begin a cell."""
         self.release()
         self.problem = ""
-        self._kept = {}
+        self._kept, self._plain = {}, None
 
     def release(self) -> None:
         """Observe the modules no longer."""
@@ -174,6 +189,7 @@ class KeptStatesRecord:
         if self.problem:
             return
         try:
+            self._begin_plain(frame, steps)
             models = list(models)
             in_ddp = {id(part) for model in models for part in model.modules()}
             shared = {id(p) for model in models for p in model.parameters()}
@@ -192,6 +208,20 @@ class KeptStatesRecord:
                         self._add(kept, calls=calls)
         except Exception as error:  # noqa: BLE001  (an object of the user may raise anything)
             self._stop(error)
+
+    def begin_without_model(self, frame: Any, steps: Callable[[], int]) -> None:
+        """Find what objects of the user hold, before the first step, if no model in DDP passed."""
+        if self.problem or self._plain is not None:
+            return
+        try:
+            self._begin_plain(frame, steps)
+        except Exception as error:  # noqa: BLE001
+            self._stop(error)
+
+    def _begin_plain(self, frame: Any, steps: Callable[[], int]) -> None:
+        if self._plain is None:
+            self._plain = PlainStates(steps)
+        self._plain.begin(frame)
 
     def _add(self, one: _Kept, *, calls: bool = False) -> None:
         module = one.module()
@@ -222,14 +252,18 @@ class KeptStatesRecord:
                     one.trained |= any(id(tensor) in held for tensor in one.tensors())
             for one in self._kept.values():
                 one.sample("step", step)
+            if self._plain is not None:
+                self._plain.sample("step", step)
         except Exception as error:  # noqa: BLE001
             self._stop(error)
 
     def saves(self, saved: Any, where: Position | None) -> None:
         """Note what the program saves."""
         try:
-            if any(one.saved is None for one in self._kept.values()):
+            if self._plain is not None or any(one.saved is None for one in self._kept.values()):
                 memory = _memory(saved)
+                if self._plain is not None:
+                    self._plain.saves(memory, where)
                 for one in self._kept.values():
                     if one.saved is None and any(t.data_ptr() in memory for t in one.tensors()):
                         one.saved = where
@@ -239,7 +273,8 @@ class KeptStatesRecord:
     def _stop(self, error: Exception) -> None:
         let_through(error)
         self.release()
-        self.problem, self._kept = f"{type(error).__name__}: {error}", {}
+        self.problem = f"{type(error).__name__}: {error}"
+        self._kept, self._plain = {}, None
 
     def observed(self) -> tuple[KeptState, ...]:
         """What was observed in this run."""
@@ -249,6 +284,28 @@ class KeptStatesRecord:
         except Exception as error:  # noqa: BLE001
             self._stop(error)
         return tuple(one.observed() for one in self._kept.values())
+
+    def observed_plain(self) -> tuple[PlainState, ...]:
+        """What objects of the user have changed in this run."""
+        try:
+            if self._plain is None:
+                return ()
+            self._plain.sample("end", 0)
+            return self._plain.observed()
+        except Exception as error:  # noqa: BLE001
+            self._stop(error)
+            return ()
+
+
+def _statistics(module: nn.Module) -> list[str]:
+    named = [
+        f"{path}.{key}".lstrip(".")
+        for path, part in islice(module.named_modules(), _PARTS)
+        if isinstance(part, _NORMS)
+        for key, one in part.named_buffers(recurse=False)
+        if one.is_floating_point()
+    ]
+    return [named[at] for at in choose(len(named))]
 
 
 def _get(module: nn.Module, name: str) -> torch.Tensor:

@@ -27,10 +27,11 @@ from torch.optim.optimizer import (
 )
 
 from ...model import Position
-from ...model.training import LossGraph, NotFinite, RankTraining
+from ...model.training import Contrast, LossGraph, NotFinite, RankTraining
 from ..branch_recorder import BranchRecorder
 from ..user_signals import let_through
 from . import (
+    contrasts,
     early_reads,
     evaluations,
     exchanged,
@@ -107,6 +108,7 @@ class TrainingRecord:
         #: The line of the first backward pass in this run, and how its loss was computed.
         self._first_backward: Position | None = None
         self._losses: list[float] = []
+        self._contrasts: list[Contrast] = []
         self._loss: LossGraph | None = None
         #: The line of the first call in this run that clips gradients.
         self._first_clip: Position | None = None
@@ -134,6 +136,7 @@ class TrainingRecord:
         self._first_backward = self._loss = self._first_clip = None
         self._clipped = []
         self._losses = []
+        self._contrasts = []
         self._graphs = KeptGraphs()
         self._by_hand = HandUpdates()
         self.used.begin_run()
@@ -332,10 +335,10 @@ class TrainingRecord:
             self.compiled = None
             if _left.waits:
                 _left.begins()
-            if self._first_backward is None:
-                self._first_backward = user_line(sys._getframe())
-                self._loss = loss_graph.describe(loss)
-            if self.backwards - self._before <= WATCHED:
+            number = self.backwards - self._before
+            if not number & (number - 1):
+                self._describe(loss, number)
+            if number <= WATCHED:
                 self._graphs.add(loss)
             if _exchanged.gathered:
                 _exchanged.loss(loss)
@@ -355,6 +358,14 @@ class TrainingRecord:
                     self._losses.append(value)
         except Exception as error:  # noqa: BLE001
             self._end(error)
+
+    def _describe(self, loss: torch.Tensor, number: int) -> None:
+        where = user_line(sys._getframe())
+        if self._first_backward is None:
+            self._first_backward = where
+            self._loss = loss_graph.describe(loss)
+        if len(self._contrasts) < contrasts.MOST and loss.grad_fn is not None:
+            self._contrasts += contrasts.describe(loss, number, where)
 
     def after_backward(self) -> None:
         """Called after a backward pass if gradients are examined before the next step."""
@@ -477,6 +488,7 @@ class TrainingRecord:
                 return None
             log.begin(optimizer, self._run, self._replicas, self._before)
             self._stepped.append(log)
+            kept_states.RECORD.begin_without_model(sys._getframe(), lambda: self.steps)
         self._last_stepped = log
         return log
 
@@ -525,6 +537,8 @@ class TrainingRecord:
             summed=tuple(summed_activations.RECORD.sums),
             used=self.used.observed(),
             kept=kept_states.RECORD.observed(),
+            plain=kept_states.RECORD.observed_plain(),
+            contrasts=tuple(self._contrasts),
             losses=tuple(self._losses),
             threads=torch.get_num_threads(),
             processors=_processors(),
