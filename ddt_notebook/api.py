@@ -116,8 +116,9 @@ def diagnose_dumps(path: str | Path) -> DisplayedReport:
         return show(_diagnose(recorded), recorded)
     if is_log(Path(path)):
         return show(diagnose_log(path))
-    jobs = [one for one in sorted(Path(path).glob("*")) if is_recorded(one)]
-    below = f"; there is a recorded job below it: {jobs[-1]}" if jobs else ""
+    jobs = sorted(filter(is_recorded, Path(path).glob("*")), key=lambda one: one.stat().st_mtime)
+    others = f" (the newest of {len(jobs)})" if len(jobs) > 1 else ""
+    below = f"; there is a recorded job below it: {jobs[-1]}{others}" if jobs else ""
     unseen = without_ranks(Path(path))
     try:
         found = collect(path)

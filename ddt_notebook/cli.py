@@ -198,20 +198,25 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _diagnose(options: argparse.Namespace) -> int:
-    snapshot = None
     if options.path == "-":
-        report = diagnose_log(sys.stdin.buffer)
+        report = show(diagnose_log(sys.stdin.buffer))
     elif options.path.endswith(".json"):
-        snapshot = Snapshot.load(options.path)
-        report = diagnose(snapshot)
+        report = _of_saved(options.path)
     elif Path(options.path).is_dir():
         return _analyze(options)
     else:
-        report = diagnose_log(options.path)
-    return _report(show(report, snapshot), as_json=options.json)
+        report = show(diagnose_log(options.path))
+    return _report(report, as_json=options.json)
+
+
+def _of_saved(path: str) -> DisplayedReport:
+    snapshot = Snapshot.load(path)
+    return show(diagnose(snapshot), snapshot)
 
 
 def _analyze(options: argparse.Namespace) -> int:
+    if options.path.name.endswith(".ddt.json"):
+        return _report(_of_saved(str(options.path)), as_json=options.json)
     return _report(diagnose_dumps(options.path), as_json=options.json)
 
 

@@ -528,6 +528,7 @@ TITLES: dict[str, Title] = {
         + ("" if f.values["printed_by"] is None else f" (rank {f.values['printed_by']})")
     ),
     "words-fit": "the words fit {title} in {stage}",
+    "reported-before": "{says}",
     # a log as a whole
     "limit-too-short": _limit_too_short,
     "versions-differ": lambda f: (
@@ -837,6 +838,10 @@ FACTS: dict[str, Sentence] = {
     "quiet-since": "{ranks} had printed nothing for {since_s} when the first other rank gave up",
     "nearest-description": "the nearest description in the catalogue: {means}",
     "to-confirm": "to confirm it: {check}",
+    "reported-before": lambda f: (
+        f"line {f.values['number']}: ddt_notebook itself reported this"
+        + (f"; %ddt_load {f.values['folder']} opens its record" if f.values["folder"] else "")
+    ),
     "cards-print": lambda f: f"faults that print such words: {', '.join(f.values['cards'])}",
     "probability": "estimated probability of this symptom: {percent} %",
     # ranks that do not find each other

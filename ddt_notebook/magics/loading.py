@@ -73,7 +73,7 @@ class LoadMagics(Magics):
         except FormatError as error:
             raise UsageError(f"ddt_load: {error}") from None
         except OSError as error:
-            raise UsageError(f"ddt_load: {path}: {error.strerror}") from None
+            raise UsageError(f"ddt_load: {error.filename or path}: {error.strerror}") from None
         return self._loaded(report, args)
 
     @line_magic

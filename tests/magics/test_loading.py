@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,23 @@ def test_one_log_is_diagnosed(notebook: Notebook, tmp_path: Path) -> None:
 def test_the_folder_above_a_recorded_job_names_it(notebook: Notebook, tmp_path: Path) -> None:
     (tmp_path / "ddt-job-1").mkdir()
     (tmp_path / "ddt-job-1" / f"host-17{STARTED}").write_text("{}")
-    with pytest.raises(UsageError, match=r"there is a recorded job below it: .*ddt-job-1"):
+    with pytest.raises(UsageError, match=r"there is a recorded job below it: .*ddt-job-1$"):
+        notebook.run(f"%ddt_load {tmp_path}")
+    (tmp_path / "a-later-one").mkdir()
+    (tmp_path / "a-later-one" / f"host-18{STARTED}").write_text("{}")
+    os.utime(tmp_path / "ddt-job-1", (0, 0))
+    with pytest.raises(UsageError, match=r"below it: .*a-later-one \(the newest of 2\)$"):
+        notebook.run(f"%ddt_load {tmp_path}")
+
+
+def test_a_file_that_went_away_while_a_folder_was_read_is_named(
+    notebook: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(path: Path) -> None:
+        raise FileNotFoundError(2, "No such file or directory", f"{path}/rank_0.log")
+
+    monkeypatch.setattr("ddt_notebook.api.diagnose_dumps", gone)
+    with pytest.raises(UsageError, match=r"rank_0\.log: No such file"):
         notebook.run(f"%ddt_load {tmp_path}")
 
 

@@ -257,6 +257,10 @@ def test_the_command_diagnoses_dumps(tmp_path: Path, capsys: pytest.CaptureFixtu
         write(tmp_path, rank, *entries, world=2)
     assert main(["analyze", str(tmp_path), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["findings"][0]["ranks"] == [0]
+    saved = tmp_path / "hang.ddt.json"
+    ddt.diagnose_dumps(tmp_path).snapshot.save(saved)  # type: ignore[union-attr]
+    assert main(["analyze", str(saved), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["findings"][0]["kind"] == "never-entered"
     assert main(["analyze", str(tmp_path / "nothing")]) == 2
     assert "nothing" in capsys.readouterr().err
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -11,7 +12,17 @@ from ddt_notebook.formatting import count, ranks_text
 from ddt_notebook.model import Finding, Report
 from ddt_notebook.model.log_facts import LogFacts
 
-from . import confidence, digest, findings, frameworks, job, job_findings, matches, ranking
+from . import (
+    confidence,
+    digest,
+    findings,
+    frameworks,
+    job,
+    job_findings,
+    matches,
+    own_reports,
+    ranking,
+)
 from .lines import Line, separate
 from .matches import Match, Text
 
@@ -57,9 +68,9 @@ def diagnose_text(text: str, log: LogFacts | None = None) -> Report:
     """
     if len(text) > _LONG:
         read = digest.read(io.BytesIO(text.encode("utf-8", "replace")))
-        return _diagnose(separate(read.lines), read.total, log)
+        return _with_own(separate(read.lines), read.total, log)
     numbered = list(enumerate(text.splitlines(), start=1))
-    return _diagnose(separate(numbered), len(numbered), log)
+    return _with_own(separate(numbered), len(numbered), log)
 
 
 def diagnose_log(source: str | Path | BinaryIO) -> Report:
@@ -75,7 +86,26 @@ def diagnose_log(source: str | Path | BinaryIO) -> Report:
             read = digest.read(stream)
     else:
         read = digest.read(source)
-    return _diagnose(separate(read.lines), read.total)
+    return _with_own(separate(read.lines), read.total)
+
+
+def _with_own(lines: list[Line], total: int, log: LogFacts | None = None) -> Report:
+    """What ddt_notebook saw while the job ran comes first, then what only words show for certain.
+
+    Its own words are no evidence, and what is merely likely from the rest of the log, such as the
+    signal with which a job that hung was ended, follows from it.
+    """
+    own = own_reports.separate(lines)
+    of_job = _diagnose(own.others, total, log)
+    if not own.findings:
+        return of_job
+    known = {finding.symptom for finding in own.findings}
+    more = [
+        finding
+        for finding in of_job.findings
+        if finding.confidence == "certain" and finding.symptom not in known
+    ]
+    return replace(of_job, findings=[*own.findings, *more], hints=[])
 
 
 def _diagnose(lines: list[Line], total: int, log: LogFacts | None = None) -> Report:

@@ -17,7 +17,7 @@ _TRIGGERS = tuple(
         "annot", "enied", "efused", "not found", "o such", "ut of memory", "OOM", "oom-kill", "NaN",
         "nan ", "undefined symbol", "exit", "illed", "erminat", "closed by", "not enough",
         "already", "nable to", "an't", "Root Cause", "exhausted", "atchdog", "waiting for", "peer",
-        "will restart", "Rendezvous",
+        "will restart", "Rendezvous", " · ", "[ddt-notebook] ",
     )
 )  # fmt: skip
 #: Parts of lines in which a job says with what it runs (see `job`), and how far from the beginning
@@ -39,6 +39,8 @@ _PER_VERSION, _VERSION_LENGTH = 250, 40
 #: Lines before the first collective that was given up: they show who was still at work.
 _BEFORE = 40
 _TRACEBACK = b"Traceback (most recent call last)"
+#: How a report of ddt_notebook begins (see `own_reports`); its lines are kept like a traceback.
+_REPORT = tuple(f" · {word}".encode() for word in ("certain", "likely", "possible"))
 #: The limits below bound memory and time. With them, a log of 200 MB takes 4 s and 32 MB
 #: (``python -m benchmarks.text_diagnosis``); each value alone is chosen, without a measurement.
 #: Bytes in one read.
@@ -207,7 +209,8 @@ def _search(block: bytes, number: int, keeper: _Keeper) -> None:
         at, end = hits[start]
         number += block.count(b"\n", counted, start)
         counted = start
-        if _TRACEBACK in block[start : min(end, start + _LINE)]:
+        line = block[start : min(end, start + _LINE)]
+        if _TRACEBACK in line or line.rstrip().endswith(_REPORT):
             keeper.traceback(number, _first_lines(block[start : start + _WINDOW * 400], _WINDOW))
         else:
             line = _around(block, start, at, end)

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.diagnosis.text import diagnose_log, diagnose_text, digest
 from ddt_notebook.diagnosis.text.lines import separate
 from ddt_notebook.messages import messages
+from ddt_notebook.views.report import show
 
-from .builders import facts
+from . import builders
+from .builders import all_reduce, at, fact, facts, snapshot
 
 TRACEBACK = [
     "Traceback (most recent call last):",
@@ -288,3 +291,57 @@ def test_the_first_error_of_a_build_is_found() -> None:
 @pytest.mark.parametrize("word", ["parallel", "a.b.", "hang ", "x: ", "/tmp/", "[", "error "])
 def test_a_long_line_of_one_word_takes_no_quadratic_time(word: str) -> None:
     assert not diagnose_text(word * (60_000 // len(word))).ok
+
+
+STOPPED = [
+    "[ddt-notebook] the job is stopped, since it hangs",
+    "Traceback (most recent call last):",
+    '  File "/srv/bin/torchrun", line 8, in <module>',
+    "    sys.exit(main())",
+    "torch.distributed.elastic.multiprocessing.api.SignalException: Process 16 got signal: 15",
+    "[ddt-notebook] 2 ranks, 78 calls recorded, 1 finding; %ddt_load /srv/my job opens the record",
+]
+
+
+@pytest.mark.parametrize("filler", [0, 40_000])
+def test_a_report_of_ddt_notebook_in_a_log_is_the_answer_and_no_evidence(filler: int) -> None:
+    source = "if rank == 0:\n    dist.all_reduce(x)\n"
+    ended = builders.rank(1, all_reduce(1), position=at(2))
+    waiter = builders.rank(0, all_reduce(1), all_reduce(2), blocked=True)
+    hung = snapshot(waiter, ended, source=source, outcome="hung")
+    before = diagnose(hung)
+    printed = show(before, hung).to_text().splitlines()
+    assert any(line.lstrip().startswith("#") for line in printed)  # the picture of the lanes
+    steps = [f"step {n} loss 0.1" for n in range(filler)]
+    text = "\n".join([*steps, "epoch 3", "", *printed, *steps, "", *STOPPED])
+    alone = diagnose_text("\n".join(["epoch 3", *STOPPED[1:-1]]))
+    assert alone.findings[0].symptom == "D.1.11"  # what the end of the job looks like by itself
+    report = diagnose_text(text)
+    (found,) = report.findings
+    (known,) = before.findings
+    assert (found.symptom, found.title, found.cause) == (known.symptom, known.title, known.cause)
+    assert found.fixes == known.fixes
+    number = len(steps) + 3
+    opened = fact(found, "reported-before").values
+    assert (opened["number"], opened["folder"]) == (number, "/srv/my job")
+    quoted = " ".join(one.values["text"] for one in found.facts if one.kind == "line-of-text")
+    assert "cell[3] line 2" in quoted
+    assert "#" not in quoted
+    assert not report.hints
+
+
+def test_a_certain_failure_after_the_report_is_shown_too() -> None:
+    report = "hang D.2.1 · training & evaluation · likely\n  rank 0 never entered all_reduce #4\n"
+    tagged = [f"[rank1]: {line}" for line in TRACEBACK]
+    found = diagnose_text("\n".join([report, *tagged])).findings
+    assert [one.symptom for one in found] == ["D.2.1", "D.1.5"]
+
+
+@pytest.mark.parametrize(
+    "line", ["hang Z.2.1 · training & evaluation · certain", "this is · certain", "D.2.1 · certain"]
+)
+def test_a_line_that_only_looks_like_a_report_is_a_line_of_the_log(line: str) -> None:
+    tagged = [f"[rank1]: {line}" for line in TRACEBACK]
+    found = diagnose_text("\n".join([line, *tagged])).findings
+    assert found[0].symptom == "D.1.5"
+    assert all(one.kind != "reported-before" for one in found)
