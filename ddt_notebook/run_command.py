@@ -28,7 +28,7 @@ from .demo import use_colour
 from .diagnosis import diagnose
 from .formatting import naming_hosts
 from .host.errors import SessionError
-from .host.limits import parse_bytes
+from .host.limits import parse_bytes, parse_simulated
 from .jobs import job_key, recorder_folder
 from .jobs.launches import allocation_of, is_recorded
 from .jobs.recorded_process import RecordedRank
@@ -64,7 +64,7 @@ def add_run(commands: Any) -> None:
         "run",
         usage="ddt-notebook run [-h] [--to FOLDER] [--hang-after SECONDS] "
         "[--on-hang {report,stop,wait}] [--collect HOST:PORT] [--branches] [--record-inputs RANK] "
-        "[--record-limit SIZE] -- COMMAND ...",
+        "[--record-limit SIZE] [--simulate cuda:N] -- COMMAND ...",
         help="run a job (torchrun, mpirun, srun, python …), record its ranks and diagnose it",
         description="Run a command that starts a distributed job, unchanged. Its ranks record "
         "themselves; a hang is reported while the job stands still, and a failure or a silent "
@@ -115,6 +115,13 @@ def add_run(commands: Any) -> None:
         help="keep at most so much of that, from the start of the job on (default 1G)",
     )
     command.add_argument(
+        "--simulate",
+        type=_gpus,
+        default=0,
+        metavar="cuda:N",
+        help="pretend in each process that there are N GPUs: devices are checked, the CPU computes",
+    )
+    command.add_argument(
         "command",
         nargs=argparse.REMAINDER,
         metavar="-- COMMAND …",
@@ -156,6 +163,13 @@ def _size(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def _gpus(text: str) -> int:
+    try:
+        return parse_simulated(text, "gloo", None)
+    except SessionError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 def _run(options: argparse.Namespace) -> int:
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
@@ -180,6 +194,7 @@ def _run(options: argparse.Namespace) -> int:
             os.environ,
             branches=options.branches,
             inputs=f"{kept}:{options.record_limit}" if kept is not None else "",
+            gpus=options.simulate,
         )
     except OSError as error:  # the job must run all the same
         _say(f"the job is not recorded: {error.filename}: {error.strerror}")

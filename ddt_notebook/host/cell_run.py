@@ -29,6 +29,7 @@ from .branches import rank_branches
 from .details import fetch_branch_values, fetch_stacks, named_files
 from .hang_detection import SHOW_AFTER_S, HangWatch, waiting_now
 from .hang_recovery import Rescue
+from .limits import GPUS_SIMULATED
 from .listeners import (
     DisplayMessage,
     MomentFeed,
@@ -430,7 +431,7 @@ class CellRun:
         notes += pool.missed(reports)
         pool.notes.clear()
         if options.simulated_gpus and self._outcome != "ok":
-            notes.append("the GPUs are simulated: devices are checked, the CPU computes")
+            notes.append(GPUS_SIMULATED)
         notes += dict.fromkeys(note for run in self._runs for note in run.notes)
         notes += [
             f"it was not observed which way rank {one.rank} went: {one.unobserved}"

@@ -140,6 +140,10 @@ def _has_gpu() -> bool:
     return any(any(Path("/dev").glob(pattern)) for pattern in _GPU_FILES)
 
 
+#: A note of a run that failed or hung.
+GPUS_SIMULATED = "the GPUs are simulated: devices are checked, the CPU computes"
+
+
 def parse_simulated(text: str | None, backend: str, device: str | None) -> int:
     """The number of GPUs in ``"cuda:2"``; 0 if none are simulated.
 

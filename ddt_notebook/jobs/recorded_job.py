@@ -24,6 +24,7 @@ import psutil
 from ..formatting import ranks_text
 from ..host.branches import rank_branches
 from ..host.details import fetch_branch_values, fetch_stacks, named_files
+from ..host.limits import GPUS_SIMULATED
 from ..host.rank_run import RankRun, RunState, groups_seen, read_calls, state_of
 from ..host.source_files import SourceFiles
 from ..model import Cell, DdtError, FormatError, RankReport, Snapshot
@@ -469,6 +470,8 @@ class RecordedJob:
             if run.ended is not None:
                 known.note(run.ended.imported)
         notes = list(dict.fromkeys(note for run in self.runs for note in run.notes))
+        if first.simulated_gpus and (outcome or self._outcome(state)) != "ok":
+            notes.append(GPUS_SIMULATED)
         missing = self._missing
         if missing:
             numbers = ", ".join(map(str, missing[:8])) + (", …" if len(missing) > 8 else "")

@@ -72,7 +72,7 @@ def _recorder(folder: Path) -> Path:
 
 
 def environment(
-    folder: Path, inherited: Mapping[str, str], *, branches: bool, inputs: str = ""
+    folder: Path, inherited: Mapping[str, str], *, branches: bool, inputs: str = "", gpus: int = 0
 ) -> dict[str, str]:
     """Make the recorder's folder, and return the environment of a job that is recorded.
 
@@ -86,6 +86,8 @@ def environment(
         Whether to observe branches also on Python 3.11, where that slows the user's code.
     inputs
         The rank that keeps its inputs and their limit, as ``RANK:BYTES``; empty for none.
+    gpus
+        How many GPUs each process simulates.
 
     Raises
     ------
@@ -119,4 +121,6 @@ def environment(
         changed[job_files.BRANCHES] = "1"
     if inputs:
         changed[rank_inputs.VARIABLE] = inputs
+    if gpus:
+        changed[job_files.SIMULATED] = str(gpus)
     return changed

@@ -110,6 +110,9 @@ SUBGROUPS = _feature(
     "a library made, such as that of a device mesh, may lack its missing ranks",
     ("D.2.1", "C.4"),
 )
+COALESCED = _feature(
+    "coalesced", "collectives that are issued as one are counted one by one, and once more together"
+)
 SIMULATED_GPUS = _feature(
     "simulated-gpus", "GPUs cannot be simulated: the ranks use the CPU", ("C.5", "D.1.3", "D.2.2")
 )

@@ -53,7 +53,7 @@ class RankGroup:
         self.framework: Framework | None = None
         if spec.framework:
             self.framework = frameworks.PREPARED[spec.framework]()
-            self.framework.install(self.calls)
+            self.framework.watch(self.calls)
             self.sockets.also_free = self.framework.free
 
     def form(self, prefix: str, generation: int, *, join: bool = True) -> list[str]:

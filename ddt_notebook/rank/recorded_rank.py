@@ -31,6 +31,7 @@ import psutil
 import torch.distributed as dist
 
 from ..model import Position, RankError
+from ..model.torch_features import SIMULATED_GPUS
 from ..wire import job_files
 from ..wire.branch_ring import BranchRingWriter
 from ..wire.channel import Channel
@@ -41,6 +42,7 @@ from . import torch_private, user_warnings
 from .branch_events import ALWAYS_ON, BranchEvents
 from .branch_recorder import BranchRecorder
 from .callbacks import observe_callbacks
+from .frameworks import registered as frameworks
 from .handled_errors import observe_handled_errors
 from .kept_inputs import InputsRecorder
 from .monitor import Monitor
@@ -58,6 +60,7 @@ from .probes import (
     replicated,
     schedules,
     shown,
+    simulated,
     summed_activations,
     threads,
     training,
@@ -110,6 +113,10 @@ class JobRecorder:
         recorder._log.init_hook = recorder._before_init
         user_warnings.install()
         recorder._log.install()
+        frameworks.watch(recorder._log)
+        gpus = int(os.environ.get(job_files.SIMULATED) or 0)
+        if gpus and torch_private.available(SIMULATED_GPUS):
+            recorder._log.simulate(gpus)
         recorder._report, sys.excepthook = sys.excepthook, recorder._note_early_error
         os.register_at_fork(after_in_child=recorder._forget_in_child)
 
@@ -215,6 +222,7 @@ class RecordedRank:
             torch_version=torch_version(),
             missing_features=tuple(torch_private.missing()),
             branches=log.branches is not None,
+            simulated_gpus=simulated.simulated_gpus(),
         )
         log.failure_hook = self._note_failed_call
         log.attach(self._calls)
@@ -230,6 +238,7 @@ class RecordedRank:
             probe.RECORD.begin_run()
         for probe in (shown, ended_threads, threads, early_reads):
             probe.RECORD.begin_run()
+        frameworks.begin_run()
         self._branches.begin_run()
         if ALWAYS_ON or os.environ.get(job_files.BRANCHES) == "1":
             self._events.start(sys._getframe())
@@ -374,8 +383,12 @@ class RecordedRank:
             rank = dist.get_rank() if dist.is_initialized() else self._rank
             observed, found = automatic.observe(rank, mine, well=well)
             notes += found
+            own = frameworks.observed(rank, mine)
+            if own is not None:
+                observed = own if observed is None else observed.updated(own)
         except Exception as error:  # noqa: BLE001  (a variable may raise anything)
             notes.append(f"what was trained could not be observed: {error}")
+        notes += simulated.take_notes()
         if self._log.problem:
             notes.append(f"a call could not be recorded: {self._log.problem}")
         return CellEnded(

@@ -28,6 +28,7 @@ import torch
 
 from ..model.torch_features import (
     ACTIVATIONS,
+    COALESCED,
     COMPILED_MODULES,
     DDP_BUCKETS,
     EARLY_READS,
@@ -133,6 +134,17 @@ def device_recorder(name: str) -> Any:
 
 
 _look_up(MODELS_FOLLOW, "torch.nn.parallel:DistributedDataParallel._update_process_group")
+#: Called with (group, device, whether to return handles): a context in which collectives of one
+#: kind are collected, to be issued as one at its end.
+coalescing_manager = _look_up(COALESCED, f"{_C10D}:_coalescing_manager")
+
+
+def replace_coalescing_manager(manager: Any) -> None:
+    """Put another context manager in the place of `coalescing_manager`."""
+    for module in (torch.distributed, torch.distributed.distributed_c10d):
+        module._coalescing_manager = manager  # type: ignore[attr-defined]
+
+
 _look_up(GROUP_NAMES, f"{_C10D}:_world.group_count")
 _look_up(SUBGROUPS, f"{_C10D}:_world.pg_map")
 

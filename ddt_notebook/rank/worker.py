@@ -419,11 +419,10 @@ class Rank:
         can_simulate = torch_private.available(SIMULATED_GPUS)
         gpus = self._spec.simulated_gpus if can_simulate else 0
         if gpus:
-            from .probes import simulated_cuda, simulated_processes
+            from .probes import simulated_processes
 
-            simulated_cuda.install(gpus)
-            simulated_processes.install(rank, world_size)
-            self._group.calls.backends = simulated_processes.MappedBackends()
+            simulated_processes.spawn_on_ranks(rank, world_size)
+            self._group.calls.simulate(gpus)
             self._device = torch.device("cuda", self._spec.local_rank % gpus)
         elif self._spec.simulated_gpus:
             self._device = torch.device("cpu")

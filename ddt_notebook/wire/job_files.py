@@ -38,6 +38,8 @@ from .records import FlightEntry
 FOLDER = "DDT_JOB_FOLDER"
 #: If it is ``1``, branches are observed also where that slows the user's code.
 BRANCHES = "DDT_JOB_BRANCHES"
+#: How many GPUs each process simulates.
+SIMULATED = "DDT_JOB_SIMULATED_GPUS"
 STARTED, ENDED, FAILED = ".rank", ".end", ".failed"
 ANSWERS, WATCHED, QUESTION = ".answers", ".watched", "question"
 #: The variables in which launchers pass a rank and the number of ranks, and the launcher that sets
@@ -85,6 +87,8 @@ class RankStarted(Message):
         See `RankReady`.
     branches
         Whether branches are observed.
+    simulated_gpus
+        How many GPUs the process simulates.
     """
 
     rank: int | None
@@ -106,6 +110,7 @@ class RankStarted(Message):
     torch_version: str = ""
     missing_features: tuple[MissingFeature, ...] = ()
     branches: bool = False
+    simulated_gpus: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

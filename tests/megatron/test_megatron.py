@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import ddt_notebook as ddt
 from ddt_notebook.host.session import Session
 from ddt_notebook.rank.frameworks.megatron import GROUPS_ENDED
-from tests.trainers.programs import program
+from tests.multiprocess.test_jobs import TORCHRUN, Job, _no_process_is_left, assert_gone
+from tests.trainers.programs import program, run
 
 from .megatron_programs import DROPOUT, EVALUATES, SAVES, at_top_level, gpt
 
 pytest.importorskip("megatron.core", reason="make test-megatron installs it")
+
+__all__ = ["_no_process_is_left"]
 
 #: Programs with the number of ranks.
 HEALTHY = {
@@ -64,6 +69,18 @@ FAULTS = {
         program(gpt(1, 1), "before the model", "torch.manual_seed(rank)"),
         "D.2.4",
         "megatron-parameters-differ",
+        RUN,
+    ),
+    "gradients are not reduced": (
+        gpt(1, 1).replace("finalize_model_grads([model])", "pass"),
+        "D.2.4",
+        "megatron-parameters-differ",
+        RUN,
+    ),
+    "other width of a stage": (
+        gpt(1, 2).replace("hidden_size=16", "hidden_size=16 * (1 + rank)"),
+        "D.1.1",
+        "message-size-differs",
         RUN,
     ),
     "a step is skipped": (
@@ -119,6 +136,17 @@ def test_healthy_programs_stay_quiet(ranks: int) -> None:
             assert not any("could not" in note for note in result.snapshot.notes), name
 
 
+@pytest.mark.parametrize("name", ["tensor", "pipeline"])
+def test_scripts_run_one_after_the_other(name: str, tmp_path: Path) -> None:
+    """A script, a faulty one, and the first again, in one session."""
+    with start(2) as session:
+        source = HEALTHY[name][1]
+        fault, _, cause, _ = FAULTS["a step is skipped" if name == "tensor" else "a stage leaves"]
+        for lines, causes in ((source, []), (fault, [cause]), (source, [])):
+            result = run(session, lines, "script", tmp_path)
+            assert [f.cause for f in ddt.diagnose(result).findings] == causes
+
+
 def test_faults_are_named_at_the_users_line_and_the_next_program_trains() -> None:
     wrong = []
     with start(2) as session:
@@ -136,6 +164,18 @@ def test_faults_are_named_at_the_users_line_and_the_next_program_trains() -> Non
         after = session.run(gpt(2, 1))
         assert after.ok, str(ddt.diagnose(after))
     assert not wrong, "\n\n".join(wrong)
+
+
+@pytest.mark.parametrize("name", ["other number of micro-batches", "other seeds"])
+def test_faults_of_a_recorded_job_are_named(name: str, tmp_path: Path) -> None:
+    source, symptom, cause, _ = FAULTS[name]
+    file = tmp_path / "train.py"
+    file.write_text("import warnings\n\nwarnings.simplefilter('ignore')\n" + source)
+    job = Job(tmp_path / "job", "--simulate", "cuda:2", "--on-hang", "stop", "--", *TORCHRUN, file)
+    _, _, errors = job.end()
+    report = ddt.diagnose(ddt.Snapshot.load(job.folder / "report-1.ddt.json"))
+    assert [(f.symptom, f.cause) for f in report.findings[:1]] == [(symptom, cause)], errors
+    assert_gone(job.pids)
 
 
 def test_groups_carry_their_names_in_records_findings_and_views() -> None:

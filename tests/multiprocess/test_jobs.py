@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 import ddt_notebook as ddt
+from ddt_notebook.host.limits import GPUS_SIMULATED
 from ddt_notebook.jobs import recorder_folder
 from ddt_notebook.jobs.recorded_job import RecordedJob, snapshot_of_folder
 from ddt_notebook.model.codec import FormatError
@@ -186,6 +187,22 @@ def test_a_healthy_job_ends_as_it_would_alone(tmp_path: Path) -> None:
     assert len(job.pids) == 2  # workers and the launcher record nothing
     snapshot = snapshot_of_folder(job.folder)
     assert [len(rank.calls) for rank in snapshot.ranks] == [7, 7]
+    assert_gone(job.pids)
+
+
+def test_a_job_for_gpus_runs_on_simulated_ones(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(
+        HEAD.replace("gloo", "nccl").replace("torch.ones(3)", "torch.ones(3).cuda()")
+        + "    torch.ones(2).cuda() + torch.ones(2)"
+        + TAIL
+    )
+    job = Job(tmp_path / "job", "--simulate", "cuda:2", "--", *TWO, file)
+    _, _, errors = job.end()
+    (finding,) = report(job.folder).findings
+    assert finding.symptom == "D.1.3", errors
+    assert GPUS_SIMULATED in errors
+    assert [len(rank.calls) for rank in snapshot_of_folder(job.folder).ranks] == [2, 2]
     assert_gone(job.pids)
 
 

@@ -124,6 +124,25 @@ def test_collectives_are_known_without_a_trace(ranks: Ranks) -> None:
     assert not result.snapshot.timeline
 
 
+def test_collectives_that_are_issued_as_one_count_once(ranks: Ranks) -> None:
+    source = """
+    from torch.distributed import _coalescing_manager
+    first, second = torch.ones(4), torch.ones(3)
+    with _coalescing_manager():
+        dist.all_reduce(first)
+        dist.all_reduce(second)
+    with _coalescing_manager(async_ops=True) as handles:
+        dist.all_reduce(first)
+        dist.all_reduce(second)
+    handles.wait()
+    assert first.sum() + second.sum() == 7 * 4
+    """
+    result = run(ranks, source, trace=False)
+    calls = [(call.sequence, call.shapes, call.status) for call in result.snapshot.ranks[0].calls]
+    assert calls == [(n, ((4,), (3,)), "done") for n in (1, 2)]
+    assert ddt.collectives(result).to_frame().bytes.tolist() == [28, 28]
+
+
 def test_work_beside_an_asynchronous_collective_is_not_waiting(ranks: Ranks) -> None:
     source = """
     import time

@@ -292,6 +292,12 @@ def _consequences(context: Context, mismatch: Mismatch | MessageMismatch) -> lis
     return facts
 
 
+def _lost(context: Context, rank: int) -> bool:
+    """Whether a rank died, or lost its connection to another rank."""
+    report = context.reports[rank]
+    return report.state == "died" or (report.error is not None and is_peer_error(report.error))
+
+
 def message_mismatches(context: Context) -> Iterator[Finding]:
     """Report sends whose receive has another size or data type."""
     if context.given_apart:
@@ -323,7 +329,8 @@ def _message(context: Context, mismatch: MessageMismatch) -> Finding:
         for rank, call in ((mismatch.sender, send), (mismatch.receiver, receive))
     ]
     facts += _consequences(context, mismatch) + blocked_in(context, waiting)
-    hurt = bool(doomed or stuck)
+    # one of them may have failed in a later call, since the message spoiled the connection
+    hurt = bool(doomed or stuck) or any(_lost(context, rank) for rank in mismatch.ranks)
     if not hurt:
         facts.append(Fact(kind="received-wrong-in-silence"))
     differs = "size" if "size" in mismatch.fields else "dtype"

@@ -81,6 +81,11 @@ CARD = FaultCard(
             "`torch.manual_seed(seed)`; tensor-parallel layers draw the whole weight and "
             "keep their part of it",
         ),
+        Advice(
+            "fix behavior logic",
+            "if they differ only at the end, reduce the gradients in every step before "
+            "`optimizer.step()`: `finalize_model_grads([model])`",
+        ),
     ),
     cluster="""
         Nothing shows it; --check-weight-hash-across-dp-replicas-interval of Megatron-LM compares

@@ -48,11 +48,14 @@ class DeepSpeed(Framework):
         self._calls: CallLog | None = None
         self._made: Counter[str] = Counter()
 
-    def install(self, calls: CallLog) -> None:
-        """Have DeepSpeed leave out an operator that no training uses, and record its engines."""
+    def watch(self, calls: CallLog) -> None:
+        """Record DeepSpeed's engines once it is imported."""
         self._calls = calls
-        AfterImport("deepspeed.comm.torch", self._leave_out_shared_memory).install()
         AfterImport("deepspeed.runtime.engine", self._watch_engines).install()
+
+    def install(self) -> None:
+        """Have DeepSpeed leave out an operator that no training uses."""
+        AfterImport("deepspeed.comm.torch", self._leave_out_shared_memory).install()
 
     def begin_script(self) -> None:
         """Forget the groups of an earlier script."""

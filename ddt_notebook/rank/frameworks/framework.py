@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ...model import Observation
+    from ...model.agreements import RankAgreements
     from ...wire.messages import RankSpec
     from ..probes.calls import CallLog
 
@@ -17,14 +18,19 @@ class Framework:
     Nothing here imports the framework: a rank whose cells do not use it must not pay for it.
     """
 
-    def install(self, calls: CallLog) -> None:
-        """Prepare for an import of the framework by the user's code.
+    def watch(self, calls: CallLog) -> None:
+        """Prepare to record what the framework does, once the user's code imports it.
+
+        What the framework does stays as it is: this is for recorded jobs, too.
 
         Parameters
         ----------
         calls
             The rank's call log, for calls that do not pass through ``torch.distributed``.
         """
+
+    def install(self) -> None:
+        """Prepare to change what the framework does, in a rank of a session only."""
 
     def begin_script(self) -> None:
         """Forget what an earlier script has left in this process."""
@@ -62,6 +68,13 @@ class Framework:
             Global rank.
         namespace
             The user's variables.
+        """
+        return None
+
+    def given(self, rank: int) -> RankAgreements | None:
+        """What the ranks of a run were given and need equal, as far as this rank has come.
+
+        Any thread may call it, also while the rank waits in a collective.
         """
         return None
 

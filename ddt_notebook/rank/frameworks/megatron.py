@@ -15,6 +15,7 @@ import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -65,8 +66,9 @@ class Megatron(Framework):
         self._seed: tuple[str, Position | None] | None = None  # the last one, maybe of another cell
         self._models: weakref.WeakSet[Any] = weakref.WeakSet()  # of this run
         self._groups: dict[str, str] = {}
+        self._last: Position | None = None  # the line of the last step
 
-    def install(self, calls: CallLog) -> None:
+    def watch(self, calls: CallLog) -> None:
         """Watch Megatron-core once it is imported."""
         pipelines = "megatron.core.pipeline_parallel.schedules"
         AfterImport(pipelines, self._watch_schedules).install()
@@ -83,16 +85,22 @@ class Megatron(Framework):
         self._given.clear()
         self._counts.clear()
         self._models.clear()
+        self._last = None
 
     def observed(self, rank: int, namespace: Mapping[str, Any]) -> Observation | None:
         """What Megatron-core was given in the run."""
-        if not self._given and not self._groups:
+        seen = self.given(rank)
+        if seen is None:
             return None
-        given = (*self._given, *self._at_end())
-        seen = RankAgreements(
-            rank=rank, framework="megatron-core", given=given, groups=dict(self._groups)
-        )
+        seen = replace(seen, given=(*seen.given, *self._at_end()))
         return Observation(rank=rank, agreements=seen)
+
+    def given(self, rank: int) -> RankAgreements | None:
+        """What Megatron-core was given so far, and the names of its groups."""
+        given, groups = tuple(self._given), dict(self._groups)
+        if not given and not groups:
+            return None
+        return RankAgreements(rank=rank, framework="megatron-core", given=given, groups=groups)
 
     def forget_groups(self) -> list[str]:
         """Forget groups that have ended; returns a note if there were some."""
@@ -171,6 +179,7 @@ class Megatron(Framework):
 
     def _begins_step(self, given: Mapping[str, Any]) -> None:
         where, state = user_line(sys._getframe(2)), _state()
+        self._last = where
         self._counts["step"] += 1
         number = self._counts["step"]
         if number > _MOST_STEPS:
@@ -237,8 +246,7 @@ class Megatron(Framework):
     def _at_end(self) -> Iterator[Given]:
         """The parameters at the end of the run, with the line of the last step."""
         state = _state()
-        last = next((one for one in reversed(self._given) if one.what in _ALIKE), None)
-        if state is None or last is None:
+        if state is None or self._last is None:
             return
         for name, value, axis, among in _parameters(state, list(self._models)):
             yield Given(
@@ -247,7 +255,7 @@ class Megatron(Framework):
                 number=2,
                 axis=axis,
                 among=among,
-                where=last.where,
+                where=self._last,
             )
 
 

@@ -14,16 +14,24 @@ from .tensorflow import TensorFlow
 
 if TYPE_CHECKING:
     from ...model import Observation
+    from ...model.agreements import RankAgreements
 
 FRAMEWORKS: tuple[Framework, ...] = (Accelerate(), DeepSpeed(), Megatron())
 #: Those for which a session prepares its ranks, by their names in `model.frameworks`.
 PREPARED: dict[str, type[Framework]] = {"tensorflow": TensorFlow}
 
 
-def install(calls: CallLog) -> None:
-    """Prepare for an import of each framework; see `Framework.install`."""
+def watch(calls: CallLog) -> None:
+    """Prepare to record what each framework does; see `Framework.watch`."""
     for framework in FRAMEWORKS:
-        framework.install(calls)
+        framework.watch(calls)
+
+
+def install(calls: CallLog) -> None:
+    """Prepare to change what each framework does, too; see `Framework.install`."""
+    watch(calls)
+    for framework in FRAMEWORKS:
+        framework.install()
 
 
 def begin_script() -> None:
@@ -46,6 +54,11 @@ def observed(rank: int, namespace: Mapping[str, Any]) -> Observation | None:
         if seen is not None:
             found = seen if found is None else found.updated(seen)
     return found
+
+
+def given(rank: int) -> RankAgreements | None:
+    """What the framework in use was given so far; see `Framework.given`."""
+    return next(filter(None, (framework.given(rank) for framework in FRAMEWORKS)), None)
 
 
 def parts(module: Any) -> dict[int, str]:

@@ -80,7 +80,7 @@ class TensorFlow(Framework):
         #: Of each graph, what `_collectives` returns.
         self._found: weakref.WeakKeyDictionary[Any, _Graph | None] = weakref.WeakKeyDictionary()
 
-    def install(self, calls: CallLog) -> None:
+    def watch(self, calls: CallLog) -> None:
         """Record the collectives from now on."""
         self._calls = calls
         _install(self)

@@ -47,6 +47,7 @@ from . import (
     timer_slack,
     training,
 )
+from .coalesced import Coalesced
 from .frames import path_in_torch
 from .sockets import GroupSockets
 
@@ -99,6 +100,15 @@ class CallLog:
         self._message_counts: Counter[tuple[object, ...]] = Counter()
         self._groups: dict[str, tuple[Group, bool]] = {}
         self._works: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._coalesced = Coalesced(self, _MAX_TENSORS)
+
+    def simulate(self, gpus: int) -> None:
+        """Simulate GPUs, and let gloo carry what would need them."""
+        from . import simulated_cuda, simulated_processes
+
+        simulated_cuda.install(gpus)
+        simulated_processes.show_nccl()
+        self.backends = simulated_processes.MappedBackends()
 
     def attach(self, writer: ring.RingWriter) -> None:
         """Start to record calls."""
@@ -125,6 +135,7 @@ class CallLog:
         for name in SETUP:
             self._replace(name, functools.partial(self._setup, op=name))
         self._wrap_work()
+        self._coalesced.install()
 
     @staticmethod
     def _replace(name: str, wrap: Callable[[Any], Any]) -> None:
@@ -184,7 +195,7 @@ class CallLog:
             # the compiler makes a part of its graph of it, and cannot trace what records a call
             if is_compiling():
                 return function(*args, **kwargs)
-            if not self._recording():
+            if not self.recording():
                 if self._ring is None or threading.get_ident() == self._main:
                     return function(*args, **kwargs)
                 name = self._group_name(operation, args, kwargs)
@@ -204,12 +215,12 @@ class CallLog:
                 let_through(error)
                 self.problem = f"{type(error).__name__}: {error}"
                 found = None
-            if found is None:
+            if found is None or self._coalesced.collects(process_group, record):
                 return function(*args, **kwargs)
             examined = exchanged.RECORD.before(
                 record, operation, given, sys._getframe(1), training.RECORD.backwards
             )
-            result = self._make(checked(given, process_group), args, kwargs, record, process_group)
+            result = self.make(checked(given, process_group), args, kwargs, record, process_group)
             if examined is not None:
                 exchanged.RECORD.after(examined)
             if record.asynchronous and isinstance(result, dist.Work) and not used.compiled:
@@ -286,7 +297,7 @@ class CallLog:
                 and len(args) < 2
             ):
                 kwargs["timeout"] = self.default_timeout  # otherwise gloo waits for 30 minutes
-            if not self._recording():
+            if not self.recording():
                 return function(*args, **kwargs)
             self._setup_counts[op] += 1
             record = CallRecord(op=op, kind="setup", number=self._setup_counts[op])
@@ -307,7 +318,7 @@ class CallLog:
                     record.group = Group("0", every)
                 if op == "new_group":
                     record.new_members = every if ranks is None else _new_members(ranks)
-            result = self._make(function, args, kwargs, record, process_group)
+            result = self.make(function, args, kwargs, record, process_group)
             if op == "destroy_process_group" and not dist.is_initialized():
                 self._groups.clear()
                 self._message_counts.clear()
@@ -315,7 +326,7 @@ class CallLog:
 
         return call
 
-    def _make(
+    def make(
         self,
         function: Any,
         args: Sequence[Any],
@@ -323,6 +334,7 @@ class CallLog:
         record: CallRecord,
         process_group: Any,
     ) -> Any:
+        """Make a call of the user's code, and record it."""
         __tracebackhide__ = True
         writer = self._ring
         assert writer is not None
@@ -405,7 +417,7 @@ class CallLog:
         def recorded_wait(work: Any, *args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
             early_reads.RECORD.settled(work)
-            index = log._works.get(work) if log._recording() else None
+            index = log._works.get(work) if log.recording() else None
             if index is None or log._ring is None:
                 return wait(work, *args, **kwargs)
             log._ring.block(index, time.monotonic())
@@ -427,7 +439,7 @@ class CallLog:
             completed = is_completed(work)
             if completed:
                 early_reads.RECORD.settled(work)
-            index = log._works.get(work) if completed and log._recording() else None
+            index = log._works.get(work) if completed and log.recording() else None
             if index is not None and log._ring is not None:
                 log._ring.settle(index, ring.DONE, time.monotonic())
             return completed
@@ -440,7 +452,7 @@ class CallLog:
 
     # -- helpers -------------------------------------------------------------------------------
 
-    def _recording(self) -> bool:
+    def recording(self) -> bool:
         """Whether the user's code or a library makes this call, on the thread that runs cells."""
         return self._ring is not None and self._depth == 0 and threading.get_ident() == self._main
 

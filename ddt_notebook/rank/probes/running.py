@@ -19,6 +19,7 @@ import torch
 
 from ...model import Observation
 from ...wire.messages import AskRunning, RunningAnswer
+from ..frameworks import registered as frameworks
 from . import memory, parity, partition, placement, training
 from .frames import local_variables, user_frames
 
@@ -49,6 +50,7 @@ class RunningProbes:
                     observed[name] = _PROBES[name](rank, names)
                 except Exception as error:  # noqa: BLE001  (an object of the user may raise anything)
                     failed[name] = f"{type(error).__name__}: {error}"
+            observed["agreements"] = frameworks.given(rank)
         return RunningAnswer(
             observed=Observation(rank=rank, **observed) if observed else None,
             failed=failed,

@@ -15,8 +15,14 @@ from .simulated import device_of, note
 _ONLY_GPUS = ("nccl", "cuda:nccl", "cuda:gloo")
 
 
-def install(rank: int, world_size: int) -> None:
-    """Make NCCL look available, and let ``spawn`` use the ranks that are there."""
+def show_nccl() -> None:
+    """Make NCCL look available."""
+    distributed: Any = dist
+    distributed.is_nccl_available = lambda: True
+
+
+def spawn_on_ranks(rank: int, world_size: int) -> None:
+    """Let ``spawn`` use the ranks that are there."""
 
     def spawn(
         fn: Callable[..., object],
@@ -35,8 +41,6 @@ def install(rank: int, world_size: int) -> None:
         note("torch.multiprocessing.spawn ran its function on the ranks of this session")
         fn(rank, *args)
 
-    distributed: Any = dist
-    distributed.is_nccl_available = lambda: True
     processes: Any = torch.multiprocessing
     processes.spawn = spawn
 
