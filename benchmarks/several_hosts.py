@@ -6,9 +6,9 @@ right to make them.
 
 from __future__ import annotations
 
-from ddt_notebook.host.agent_hub import SeveralHosts
 from ddt_notebook.host.joining import Joining
 from ddt_notebook.host.session import Session
+from ddt_notebook.host.several_hosts import SeveralHosts
 from tests.multiprocess.network import Network, Shown
 
 from .common import RANKS, Figure, median_of, quantity, run_checked, seconds, warm_up

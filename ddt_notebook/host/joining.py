@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from .agent_hub import AgentHub, HostAgent, SeveralHosts
+from .agent_hub import AgentHub, HostAgent
 from .errors import SessionError
 from .join_key import VARIABLE
+from .several_hosts import SeveralHosts
 
 #: The first import of torch on a host may take long.
 LIMIT_S = 600.0

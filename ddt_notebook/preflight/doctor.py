@@ -12,10 +12,11 @@ from datetime import datetime
 from pathlib import Path
 
 from ..formatting import count
-from ..host.agent_hub import HostAgent, SeveralHosts
+from ..host.agent_hub import HostAgent
 from ..host.errors import SessionError
 from ..host.host_comparison import ask_facts, try_connections
 from ..host.session import active
+from ..host.several_hosts import SeveralHosts
 from ..model.codec import FormatError
 from ..model.hosts import Pair, Trial
 from ..model.preflight import Check, Preflight

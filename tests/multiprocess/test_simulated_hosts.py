@@ -8,8 +8,8 @@ import threading
 import pytest
 
 import ddt_notebook as ddt
-from ddt_notebook.host.agent_hub import SeveralHosts
 from ddt_notebook.host.joining import Joining
+from ddt_notebook.host.several_hosts import SeveralHosts
 from ddt_notebook.wire.messages import RankSpec
 
 from .simulated_hosts import start_all
