@@ -141,6 +141,7 @@ class Agent:
         self._looked_s = self._changed_s = self._seen_s = 0.0
         self._server: launcher.ForkServerHandle | None = None
         self._told_ready = False
+        self._server_looked_s = 0.0  #: 0 if it may have said something since
         self._gloo_interface = os.environ.get("GLOO_SOCKET_IFNAME", "")
         self._trials: TrialListener | None = None
         #: Answers of other threads, and a pair of sockets that wakes this one.
@@ -209,6 +210,8 @@ class Agent:
                 self._relay(*by_descriptor[descriptor])
         if self._wake_read.fileno() in readable:
             self._send_answers()
+        if self._server.fileno() in readable:
+            self._server_looked_s = 0.0
         self._look_after_server()
         self._look_at_files()
         self._show_processes()
@@ -272,6 +275,7 @@ class Agent:
                 if self._trials is not None:
                     self._trials.close()
             case _:
+                self._server_looked_s = 0.0  # its answer comes with what it reports
                 try:
                     answer = self._answer(request)
                 except (SessionError, OSError, psutil.Error) as error:
@@ -478,6 +482,10 @@ class Agent:
 
     def _look_after_server(self) -> None:
         assert self._server is not None
+        now = time.monotonic()
+        if now - self._server_looked_s < _LOOK_EVERY_S:
+            return
+        self._server_looked_s = now
         if not self._told_ready and self._server.ready:
             self._told_ready = True
             self._link.send(ServerReady())

@@ -2,7 +2,8 @@
 
 A thread exchanges messages with the agents, passes on what ranks send, and writes what has changed
 in the ranks' files into copies in the session's folder. So a session reads connections and files
-as if its ranks were here.
+as if its ranks were here. Short commands for ranks are sent by the thread of the session itself,
+since waking another one takes longer.
 """
 
 from __future__ import annotations
@@ -47,11 +48,19 @@ from ..wire.messages import (
     ServerReady,
     Started,
 )
-from .agent_link import Listener, descriptor_of, from_frames, send_pending, to_frames
+from . import interrupts
+from .agent_link import (
+    Listener,
+    descriptor_of,
+    from_frames,
+    send_frames,
+    send_pending,
+    to_frames,
+)
 from .errors import SessionError
 from .join_key import JoinKey
 
-_START_LIMIT_S, _ANSWER_LIMIT_S = 15.0, 0.5
+_START_LIMIT_S = 15.0
 #: Plain numbers: an operation on ZeroMQ's flags takes some microseconds.
 _IN, _OUT, _ERROR = int(zmq.POLLIN), int(zmq.POLLOUT), int(zmq.POLLERR)
 #: How often the clock of a host is asked for; the quickest answer counts.
@@ -148,6 +157,8 @@ class AgentHub:
         self._answers: dict[int, Envelope | None] = {}
         self._numbers = 0
         self._keys = 0
+        #: Who holds it may use the connections to the agents and to the ranks.
+        self._at_work = threading.Lock()
         self._lock = threading.Lock()
         self._answered = threading.Condition(self._lock)
         self._to_do: deque[Callable[[], None]] = deque()
@@ -283,13 +294,25 @@ class AgentHub:
         stream = self._streams.get(at)
         if stream is None or stream.relayed != sent or stream.unacknowledged >= STREAM_WINDOW:
             return False
-
-        def pass_on() -> None:
+        if self._to_do or not self._at_work.acquire(blocking=False):
+            self._post(lambda: self._pass_on(at, stream, data))
+            return True
+        try:
             if self._streams.get(at) is stream:
-                self._send_bytes(at, stream, data)
-
-        self._post(pass_on)
+                with interrupts.deferred():  # half a message would be taken for that of another
+                    self._send_bytes(at, stream, data)
+            if stream.unacknowledged >= STREAM_WINDOW:
+                self._post(lambda: self._watch(at))
+            if self._listener.has_message():  # which the thread would no longer be woken for
+                self._wake()
+        finally:
+            self._at_work.release()
         return True
+
+    def _pass_on(self, at: tuple[int, Connection], stream: _Stream, data: bytes) -> None:
+        if self._streams.get(at) is stream:
+            self._send_bytes(at, stream, data)
+            self._watch(at)
 
     def forget(self, key: int) -> None:
         """Close the connections and files of a rank that was replaced or has not started."""
@@ -312,33 +335,46 @@ class AgentHub:
     def _post(self, do: Callable[[], None]) -> None:
         self._to_do.append(do)
         if not self._woken:  # so that what is sent to many ranks wakes the thread once
-            self._woken = True
-            with suppress(OSError):
-                self._wake_write.send(b"x")
+            self._wake()
+
+    def _wake(self) -> None:
+        self._woken = True
+        with suppress(OSError):
+            self._wake_write.send(b"x")
 
     def _serve(self) -> None:
         poller, listener = self._poller, self._listener
-        for waited in (self._router, listener.admission, listener.events):
+        for waited in (listener.admission, listener.events):
             poller.register(waited, _IN)
-        poller.register(self._wake_read.fileno(), _IN)
+        for descriptor in (listener.fileno(), self._wake_read.fileno()):
+            poller.register(descriptor, _IN)
+        came: dict[Any, int] = {}
         try:
             while not (self._closing and not self._to_do):
-                came = dict(poller.poll(listener.look_again_ms))
-                self._take_all(came)
-                for descriptor, events in came.items():
-                    at = self._by_descriptor.get(descriptor)
-                    if at in self._streams and events & _OUT:
-                        self._write(*at)
-                    if at in self._streams and events & (_IN | _ERROR):
-                        self._relay(*at)
+                with self._at_work:
+                    self._work(came)
+                    wait_ms = 0 if listener.has_message() else listener.look_again_ms
+                came = dict(poller.poll(wait_ms))
         finally:
-            for agent in list(self.agents):
-                self._lose(agent, "has left the session")
-            self._listener.close()
+            with self._at_work:
+                for agent in list(self.agents):
+                    self._lose(agent, "has left the session")
+                self._listener.close()
+
+    def _work(self, came: Mapping[Any, int]) -> None:
+        self._take_all(came)
+        for descriptor, events in came.items():
+            at = self._by_descriptor.get(descriptor)
+            if at in self._streams and events & _OUT:
+                self._write(*at)
+            if at in self._streams and events & (_IN | _ERROR):
+                self._relay(*at)
 
     def _watch(self, at: tuple[int, Connection]) -> None:
         """Wait for what this connection of a rank needs from now on."""
-        stream = self._streams[at]
+        stream = self._streams.get(at)
+        if stream is None:
+            return
         room = stream.unacknowledged < STREAM_WINDOW and not stream.ended
         events = (_IN if room else 0) | (_OUT if stream.for_notebook else 0)
         if events != stream.waited_for:
@@ -389,7 +425,7 @@ class AgentHub:
                 self._lose(agent, f"sent what cannot be read: {error}")
 
     def _refuse(self, identity: bytes, why: str) -> None:
-        self._router.send_multipart([identity, *to_frames(Failed(error=why), 0, None)])
+        send_frames(self._router, [identity, *to_frames(Failed(error=why), 0, None)])
 
     def _join(self, identity: bytes, descriptor: int, hello: Message) -> None:
         if not isinstance(hello, AgentHello):
@@ -493,7 +529,7 @@ class AgentHub:
         self, agent: HostAgent, message: Message, number: int = 0, payload: bytes | None = None
     ) -> None:
         if not agent.lost:
-            self._router.send_multipart([agent.identity, *to_frames(message, number, payload)])
+            send_frames(self._router, [agent.identity, *to_frames(message, number, payload)])
 
     # -- connections and files of ranks --------------------------------------------------------
 
@@ -508,6 +544,7 @@ class AgentHub:
         if data:
             stream.relayed += len(data)
             self._send_bytes((key, connection), stream, data)
+            self._watch((key, connection))
         else:
             self._send(stream.agent, RankClosed(key=key, connection=connection))
             self._close_stream((key, connection))
@@ -516,7 +553,6 @@ class AgentHub:
         key, connection = at
         stream.unacknowledged += len(data)
         self._send(stream.agent, RankBytes(key=key, connection=connection), payload=data)
-        self._watch(at)
 
     def _write(self, key: int, connection: Connection) -> None:
         stream = self._streams[key, connection]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import hmac
 import os
 import socket
@@ -17,6 +18,7 @@ from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
 from ..model import FormatError, codec
+from ..wire.agent_messages import RankBytes
 from ..wire.messages import Envelope, Message, decode, encode
 from .errors import SessionError
 from .join_key import JoinKey
@@ -27,6 +29,9 @@ HEARTBEAT_EVERY_MS, LOST_AFTER_MS = 500, 2000
 _HANDSHAKE_MS = 10_000
 #: Plain numbers: an operation on ZeroMQ's flags takes some microseconds.
 _IN, _OUT, _IN_OR_ERROR = int(zmq.POLLIN), int(zmq.POLLOUT), int(zmq.POLLIN | zmq.POLLERR)
+_NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.SNDMORE)
+#: So many heads of messages that carry bytes are kept, and the longest, in bytes.
+_KEPT_HEADS, _SHORT_HEAD = 2048, 72
 _ADMISSION = "inproc://zeromq.zap.01"
 #: Who has not shown to have the key may send so many bytes; a handshake takes less than 1,000.
 _MOST_BEFORE_KEY = 1 << 14
@@ -135,12 +140,12 @@ class AgentLink:
 
     def received(self) -> Iterator[Envelope]:
         """The messages that have come."""
-        while _has_message(self._socket):
-            yield from_frames(self._socket.recv_multipart(zmq.NOBLOCK))
+        while frames := _received(self._socket):
+            yield from_frames([frame.bytes for frame in frames])
 
     def send(self, message: Message, number: int = 0, payload: bytes | None = None) -> None:
         """Send a message to the notebook."""
-        self._socket.send_multipart(to_frames(message, number, payload))
+        send_frames(self._socket, to_frames(message, number, payload))
 
     def close(self) -> None:
         """Close the connection."""
@@ -148,8 +153,22 @@ class AgentLink:
         self._context.destroy(linger=200)
 
 
-def _has_message(connection: zmq.Socket) -> bool:
-    return bool(int(connection.get(zmq.EVENTS)) & _IN)
+def _received(connection: zmq.Socket) -> list[zmq.Frame]:
+    """The frames of the next message; none if none has come."""
+    try:
+        frames = [connection.recv(_NOBLOCK, copy=False)]
+    except zmq.Again:
+        return []
+    while frames[-1].more:
+        frames.append(connection.recv(_NOBLOCK, copy=False))
+    return frames
+
+
+def send_frames(connection: zmq.Socket, frames: list[bytes]) -> None:
+    """Send a message."""
+    for frame in frames[:-1]:
+        connection.send(frame, _MORE)
+    connection.send(frames[-1])
 
 
 def set_limits(connection: zmq.Socket) -> None:
@@ -238,14 +257,25 @@ class Listener:
         until the handshake takes too long. So who sends much before it has shown to have the key
         is disconnected.
         """
-        while _has_message(self.router):
-            frames = self.router.recv_multipart(zmq.NOBLOCK, copy=False)
+        while frames := _received(self.router):
             if self._without_key:
                 self._without_key.discard(descriptor_of(frames))
             yield frames
         for descriptor in tuple(self._without_key):
             if not self._is_short(descriptor):
                 self._without_key.discard(descriptor)
+
+    def fileno(self) -> int:
+        """A descriptor that can be read when messages may have come.
+
+        Whoever uses the router may make it unreadable although a message is there, so
+        `has_message` has to be asked before it is waited for.
+        """
+        return int(self.router.getsockopt(zmq.FD))
+
+    def has_message(self) -> bool:
+        """Whether `received` would return a message."""
+        return bool(int(self.router.get(zmq.EVENTS)) & _IN)
 
     @property
     def look_again_ms(self) -> int:
@@ -277,8 +307,18 @@ def descriptor_of(frames: list[zmq.Frame]) -> int:
 
 def to_frames(message: Message, number: int, payload: bytes | None) -> list[bytes]:
     """The frames of a message."""
-    head = encode(Envelope(message, number, payload))
-    return [head] if payload is None else [head, payload]
+    if payload is None:
+        return [encode(Envelope(message, number))]
+    head = _head_of_bytes if isinstance(message, RankBytes) else _head
+    return [head(message, number), payload]
+
+
+def _head(message: Message, number: int) -> bytes:
+    return encode(Envelope(message, number, b""))
+
+
+#: What ranks send and receive is passed on in messages of few different heads.
+_head_of_bytes = functools.lru_cache(_KEPT_HEADS)(_head)
 
 
 def from_frames(frames: list[bytes]) -> Envelope:
@@ -291,10 +331,19 @@ def from_frames(frames: list[bytes]) -> Envelope:
     """
     if not 1 <= len(frames) <= 2:
         raise FormatError("what was received is not a message of ddt_notebook")
-    envelope, has_payload = decode(frames[0], lambda data: codec.parse(data.decode()))
-    if has_payload != (len(frames) == 2):
+    with_payload = len(frames) == 2
+    known = with_payload and len(frames[0]) <= _SHORT_HEAD
+    envelope, has_payload = (_read_once if known else _read)(frames[0])
+    if has_payload != with_payload:
         raise FormatError("what was received is not a message of ddt_notebook")
     return Envelope(envelope.message, envelope.number, frames[1] if has_payload else None)
+
+
+def _read(head: bytes) -> tuple[Envelope, bool]:
+    return decode(head, lambda data: codec.parse(data.decode()))
+
+
+_read_once = functools.lru_cache(_KEPT_HEADS)(_read)
 
 
 def send_pending(connection: socket.socket, pending: deque[bytes]) -> int:

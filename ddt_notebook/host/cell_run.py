@@ -5,13 +5,10 @@ from __future__ import annotations
 import datetime
 import linecache
 import select
-import signal
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
-from types import FrameType
 
 from ..model import Cell, RankReport, Snapshot
 from ..model.branches import RankBranches
@@ -25,6 +22,7 @@ from ..wire.messages import (
     Failed,
     RunCell,
 )
+from . import interrupts
 from .branches import rank_branches
 from .details import fetch_branch_values, fetch_stacks, named_files
 from .hang_detection import SHOW_AFTER_S, HangWatch, waiting_now
@@ -53,7 +51,8 @@ from .rank_run import (
 from .run_result import RunResult
 from .source_files import SourceFiles
 
-_TICK_S = 0.03
+#: How long to wait for messages at most, and how often to look at the ranks beside them.
+_TICK_S, _LOOK_EVERY_S = 0.03, 0.005
 _ASK_EVERY_S = 0.25
 #: A long wait is examined only this often, in seconds, because it may last for half an hour.
 _EXAMINE_LONG_EVERY_S = 0.25
@@ -126,13 +125,14 @@ class CellRun:
         self._interrupt_asked = self._freeze_asked = False
         self._poller: select.poll | None = None  # of the ranks that run, and how many these are
         self._polled = 0
-        self._examined_s = self._asked_s = self._began_s = self._ended_s = 0.0
+        self._examined_s = self._asked_s = self._looked_s = 0.0
+        self._began_s = self._ended_s = 0.0
         self._created = ""
 
     def start(self) -> None:
         """Send the cell to the ranks; returns at once."""
         linecache.checkcache()  # the user may have edited a file
-        self._began_s = time.monotonic()
+        self._began_s = self._looked_s = time.monotonic()
         self._created = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         command = RunCell(
             cell=self.cell.number,
@@ -146,6 +146,13 @@ class CellRun:
             keep_names=self._keep_names,
             replay=self._replay,
         )
+        try:
+            with interrupts.deferred():
+                self._send(command)
+        except KeyboardInterrupt:  # the cell runs by now: `drive` ends it
+            self._interrupt_asked = True
+
+    def _send(self, command: RunCell) -> None:
         for run in self._runs:
             handle = run.handle
             if handle.recorder is not None:
@@ -190,13 +197,13 @@ class CellRun:
             if self.frozen:
                 self._listener.on_end()
                 return self._feed.end(self._result())
-            with _interrupts_deferred():
+            with interrupts.deferred():
                 return self._feed.end(self._finish())
         except Exception:  # of ours or of the listener: the ranks must not run on unattended
             self._listener = SilentListener()
             self._feed.silence()
             self._interrupt_now()
-            with _interrupts_deferred():
+            with interrupts.deferred():
                 self._loop_through_interrupts()
                 self._finish()
             raise
@@ -212,7 +219,8 @@ class CellRun:
 
     def _loop(self) -> None:
         while self.unfinished or (self._rescue is not None and self._rescue.owed):
-            self._wait()
+            if not self._wait():
+                continue
             self._relay_output()
             self._listener.on_tick(time.monotonic())
             self._feed.tick(self._reports, waiting=self._state is not None)
@@ -261,8 +269,15 @@ class CellRun:
         # a cell that was held before it hung would otherwise run on
         self._begin_rescue(self.unfinished if self._outcome == "interrupted" else frozenset())
 
-    def _wait(self) -> None:
-        """Process everything that arrives within a tick."""
+    def _wait(self) -> bool:
+        """Process everything that arrives within a tick.
+
+        Returns
+        -------
+        bool
+            Whether it is time to look at what the ranks do: most answers come at the same time,
+            and a look at all ranks after each of them would take longer than short cells.
+        """
         running = [run for run in self._runs if run.exit_status is None]
         if self._poller is None or len(running) != self._polled:
             self._poller, self._polled = _poller(self._pool.place, running), len(running)
@@ -273,12 +288,17 @@ class CellRun:
             if run.handle.questions.fileno() in ready:
                 with suppress(Closed):
                     run.take_answer(run.handle.receive(run.handle.questions))
+        now = time.monotonic()
+        if now - self._looked_s < _LOOK_EVERY_S and self._pool.place.fileno() not in ready:
+            return False
+        self._looked_s = now
         self._pool.reap()
         for run in self._runs:
             if run.exit_status is None and not run.handle.alive:
                 self._receive_rest(run)
                 run.exit_status = run.handle.exit_status
         read_calls(self._runs)
+        return True
 
     def _receive_rest(self, run: RankRun) -> None:
         while run.handle.commands.poll():
@@ -371,6 +391,7 @@ class CellRun:
 
     def _hold(self, outcome: Outcome) -> None:
         """Declare the run over, and keep the current state of the ranks."""
+        read_calls(self._runs)
         if outcome != "ok":
             fetch_stacks(self._runs, self._wait)
             fetch_branch_values(self._runs, self._wait, always=self._observe_branches)
@@ -495,26 +516,3 @@ def _poller(place: Place, runs: Sequence[RankRun]) -> select.poll:
     for waited in (place, *channels):
         poller.register(waited.fileno(), select.POLLIN)
     return poller
-
-
-@contextmanager
-def _interrupts_deferred() -> Iterator[None]:
-    """Raise a keyboard interrupt only at the end of this block, which must be short.
-
-    It protects work that must be completed, such as forming a process group.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # interrupts go to the main thread
-        return
-    noted: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        noted.append(number)
-
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if noted:
-        raise KeyboardInterrupt

@@ -14,7 +14,7 @@ from .rank_run import RankRun
 _LIMIT_S = 0.4
 
 
-def fetch_stacks(runs: Sequence[RankRun], wait: Callable[[], None]) -> None:
+def fetch_stacks(runs: Sequence[RankRun], wait: Callable[[], object]) -> None:
     """Ask for the lines that led to collectives of libraries, and wait for the answers.
 
     Parameters
@@ -37,7 +37,9 @@ def fetch_stacks(runs: Sequence[RankRun], wait: Callable[[], None]) -> None:
         wait()
 
 
-def fetch_branch_values(runs: Sequence[RankRun], wait: Callable[[], None], *, always: bool) -> None:
+def fetch_branch_values(
+    runs: Sequence[RankRun], wait: Callable[[], object], *, always: bool
+) -> None:
     """Ask for the values in conditions, also of ranks that have finished, and wait.
 
     Parameters

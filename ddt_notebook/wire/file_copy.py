@@ -105,12 +105,13 @@ class RingCopy(FileCopy):
     def _changes(self, most: int) -> Iterator[Piece]:
         if self.size < ring.FILE_BYTES:
             return
+        seen = self._turns_seen
+        if not self._open and ring.NUMBER.unpack(self._read(0, ring.NUMBER.size))[0] == seen:
+            return
         stamp = self._read(ring.STAMP_AT, ring.STAMP.size)
         if not any(stamp):  # the rank still makes the file
             return
         turn, head = self._head()
-        if turn == self._turns_seen and not self._open:
-            return
         count = ring.HEAD.unpack(head)[0]
         if self._turns_seen < 0:
             yield ring.STAMP_AT, stamp

@@ -22,8 +22,9 @@ import pytest
 import ddt_notebook as ddt
 from ddt_notebook.host import idle_ranks
 from ddt_notebook.host.listeners import SilentListener, Stream
+from ddt_notebook.host.rank_handle import RankHandle
 from ddt_notebook.host.session import active
-from ddt_notebook.wire.messages import StartStore
+from ddt_notebook.wire.messages import Message, RunCell, StartStore
 
 from .processes import REDUCE, descendants, gone
 
@@ -225,6 +226,23 @@ def test_an_interrupt_from_another_thread(session: ddt.Session) -> None:
     run = session.run("import time; time.sleep(60)")
     timer.join()
     assert run.snapshot.outcome == "interrupted"
+
+
+def test_an_interrupt_while_the_cell_is_sent(
+    session: ddt.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = RankHandle.command
+
+    def interrupted(handle: RankHandle, message: Message, payload: bytes | None = None) -> int:
+        if isinstance(message, RunCell) and handle.rank == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+        return command(handle, message, payload)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RankHandle, "command", interrupted)
+        run = session.run("import time; time.sleep(60)")
+    assert run.snapshot.outcome == "interrupted"
+    assert session.run(REDUCE).ok
 
 
 class _Faulty(SilentListener):

@@ -55,7 +55,11 @@ time.sleep(600)
 def cluster() -> Iterator[int]:
     """The process that owns a cluster which ``address="auto"`` finds."""
     with subprocess.Popen(
-        [sys.executable, "-c", CLUSTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", CLUSTER],
+        env=os.environ | {"RAY_raylet_start_wait_time_s": "300"},  # instead of 30
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as owner:
         assert owner.stdin is not None
         assert owner.stdout is not None

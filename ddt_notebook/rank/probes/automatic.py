@@ -25,8 +25,6 @@ from .simulated import simulated_gpus
 #: With more bytes of tensors than this, fingerprints would delay the end of a cell: they read
 #: tensors at the speed of memory, several GB/s.
 _MOST_BYTES = 1 << 30
-#: Shorter runs, in seconds, are not examined for slow parts.
-_SLOW_FROM_S = 0.1
 
 
 def observe(
@@ -45,7 +43,7 @@ def observe(
     """
     record = training.RECORD
     notes = []
-    what = ["performance"] if performance.RECORD.ran_s > _SLOW_FROM_S else []
+    what = ["performance"] if performance.RECORD.is_long else []
     if checkpoints.RECORD.uses or checkpoints.RECORD.states:
         what.append("checkpoints")
     if shown.RECORD.active:

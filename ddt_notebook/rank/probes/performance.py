@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 from ...model.performance import RankPerformance
 
 _THREADS = "/proc/self/task"
+#: Shorter cells, in seconds, are not examined for what slows a rank.
+_SLOW_FROM_S = 0.1
 #: The system's counters of a thread are three numbers.
 _COUNTERS_BYTES = 256
 
@@ -38,12 +40,14 @@ class PerformanceRecord:
 
     def end_run(self) -> None:
         """End the cell."""
-        self._ended = _read()
+        self._ended = self._begun
+        if time.monotonic() - self._begun.at_s > _SLOW_FROM_S:
+            self._ended = _read()
 
     @property
-    def ran_s(self) -> float:
-        """How long the cell took."""
-        return self._ended.at_s - self._begun.at_s
+    def is_long(self) -> bool:
+        """Whether the cell took so long that its counters were read."""
+        return self._ended is not self._begun
 
     def observed(self, rank: int) -> RankPerformance:
         """How the main thread of this rank spent the cell."""
@@ -54,7 +58,7 @@ class PerformanceRecord:
         }
         return RankPerformance(
             rank=rank,
-            ran_s=self.ran_s,
+            ran_s=self._ended.at_s - self._begun.at_s,
             cpu_s=self._ended.cpu_s - self._begun.cpu_s,
             queued_s=queued.pop(os.getpid(), None),  # main thread
             queued_beside_s=sum(queued.values()),

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from ddt_notebook.wire.agent_messages import (
     Credit,
     EndAgent,
     FileBytes,
+    RankBytes,
 )
 from ddt_notebook.wire.channel import Channel, channel_pair
 from ddt_notebook.wire.messages import Done, Failed, Message
@@ -141,6 +143,39 @@ def test_short_messages_keep_their_place_among_long_ones(
                 count += 1
     assert count == 30
     assert any(ways)
+
+
+def test_answers_are_taken_though_another_thread_sends(
+    monkeypatch: pytest.MonkeyPatch, hub: AgentHub, link: AgentLink, tmp_path: Path
+) -> None:
+    link.send(HELLO)
+    assert isinstance(_next(link), AgentWelcome)
+    ours, theirs = channel_pair()
+    key = hub.open_streams(hub.agents[0], tmp_path / "rank0", {"commands": theirs})
+    deadline = time.monotonic() + _LIMIT_S
+    while not hub._streams and time.monotonic() < deadline:
+        time.sleep(0.01)
+    posted: list[object] = []
+    post = hub._post
+    monkeypatch.setattr(hub, "_post", lambda do: (posted.append(do), post(do)))
+    # the thread looks again only when it is woken
+    monkeypatch.setattr(agent_link.Listener, "look_again_ms", int(4e3 * _LIMIT_S))
+    answers = 0
+    with closing(ours):
+        ours.divert(partial(hub.pass_on, key, "commands"))
+        for number in range(300):
+            ours.send(Done(), number=number)
+            while link.wait([], [], 0.1) and time.monotonic() < deadline:
+                if payloads := [one.payload for one in link.received()]:
+                    break
+            for payload in payloads:
+                link.send(RankBytes(key=key, connection="commands"), payload=payload)
+            if number % 3 == 0:  # else it sends while answers are on their way
+                while answers <= number and ours.poll(_LIMIT_S):
+                    assert ours.receive().number == answers
+                    answers += 1
+                assert answers == number + 1
+    assert len(posted) < 150  # those for which the thread was at work
 
 
 class _Engine:

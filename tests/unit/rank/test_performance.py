@@ -20,7 +20,6 @@ def spent(seconds: float, *, busy: bool) -> RankPerformance:
         if not busy:
             time.sleep(seconds)
     record.end_run()
-    assert record.ran_s >= seconds
     return record.observed(0)
 
 
@@ -35,6 +34,14 @@ def test_work_counts_as_computing_or_as_queueing() -> None:
     assert measured.cpu_s + (measured.queued_s or 0.2) > 0.1
 
 
+def test_a_short_cell_is_not_examined() -> None:
+    record = performance.PerformanceRecord()
+    record.begin_run()
+    record.end_run()
+    assert not record.is_long
+    assert record.observed(0).ran_s == 0.0
+
+
 def test_other_threads_are_counted_apart(monkeypatch, tmp_path) -> None:
     mine, other, fresh = str(os.getpid()), "11", "12"
 
@@ -44,6 +51,7 @@ def test_other_threads_are_counted_apart(monkeypatch, tmp_path) -> None:
             (tmp_path / thread[1:] / "schedstat").write_text(f"5 {spent_s * 1e9:.0f} 7\n")
 
     monkeypatch.setattr(performance, "_THREADS", str(tmp_path))
+    monkeypatch.setattr(performance, "_SLOW_FROM_S", 0.0)
     record = performance.PerformanceRecord()
     queued(**{f"t{mine}": 1.0, f"t{other}": 2.0})
     record.begin_run()
@@ -56,5 +64,5 @@ def test_other_threads_are_counted_apart(monkeypatch, tmp_path) -> None:
 
 def test_without_counters_nothing_is_reported(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(performance, "_THREADS", str(tmp_path / "task"))
-    assert spent(0.01, busy=False).queued_s is None
+    assert spent(0.2, busy=False).queued_s is None
     assert codec.to_plain(RankPerformance(rank=0, queued_s=None)) == {"rank": 0}
