@@ -348,13 +348,13 @@ class AgentHub:
             poller.register(waited, _IN)
         for descriptor in (listener.fileno(), self._wake_read.fileno()):
             poller.register(descriptor, _IN)
-        came: dict[Any, int] = {}
+        wait_ms = listener.look_again_ms
         try:
             while not (self._closing and not self._to_do):
+                came = dict(poller.poll(wait_ms))
                 with self._at_work:
                     self._work(came)
                     wait_ms = 0 if listener.has_message() else listener.look_again_ms
-                came = dict(poller.poll(wait_ms))
         finally:
             with self._at_work:
                 for agent in list(self.agents):
