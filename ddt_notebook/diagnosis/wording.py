@@ -218,8 +218,9 @@ def exit_text(values: Values) -> str:
 
 
 def error_text(values: Values) -> str:
-    """Return ``ValueError: bad batch``."""
-    return f"{values['error']}: {values['message']}" if values["message"] else values["error"]
+    """Return ``ValueError: bad batch``; the sentence goes on, so a full stop is left out."""
+    message = values["message"].removesuffix(".") if values["message"] else ""
+    return f"{values['error']}: {message}" if message else values["error"]
 
 
 def to_change(call: Call) -> str:

@@ -68,9 +68,15 @@ class Meeting:
         return dict(sorted(known.items(), key=lambda item: item[1]))
 
     @cached_property
+    def mismatched(self) -> bool:
+        """Whether the ranks entered different operations, so that it did not end well."""
+        ways = {call.op for call in self.calls.values()}
+        return len(ways) > 1 and any(call.status != "done" for call in self.calls.values())
+
+    @cached_property
     def complete(self) -> bool:
-        """Whether every member is known to have entered."""
-        return len(self.arrivals_s) >= max(2, len(self.members))
+        """Whether every member is known to have entered it, and no other operation instead."""
+        return len(self.arrivals_s) >= max(2, len(self.members)) and not self.mismatched
 
     @property
     def straggler(self) -> int | None:

@@ -85,11 +85,18 @@ class StacksView(RunView):
         return f"stacks at the end of {safe.one_line(self.snapshot.cell.title, 120)}"
 
     def _groups(self) -> list[tuple[str, tuple[Position, ...]]]:
-        alike = group(self.snapshot.ranks, lambda r: (words.state(r), _stack(r)))
+        alike = group(self.snapshot.ranks, lambda r: (self._state(r), _stack(r)))
         return [
-            (f"{words.ranks(r.rank for r in members)}: {state}", stack)
-            for (state, stack), members in alike
+            (f"{words.ranks(r.rank for r in members)}: {self._state(members[0], len(members))}", at)
+            for (_, at), members in alike
         ]
+
+    def _state(self, report: RankReport, ranks: int = 1) -> str:
+        state = words.state(report, ranks, script=bool(self.snapshot.cell.file))
+        last = report.calls[-1].where if report.calls else None
+        if report.state == "finished" and last is not None and _stack(report) == (last,):
+            state += "; the last call of torch.distributed was at"
+        return state
 
 
 def _stack(report: RankReport) -> tuple[Position, ...]:

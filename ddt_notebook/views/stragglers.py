@@ -157,8 +157,8 @@ def _unfinished(snapshot: Snapshot, met: list[Meeting]) -> list[Flag]:
         ]
         age = f" {words.short(max(waited))}" if waited else ""
         name, came = meeting.first.label, words.ranks(sorted(meeting.calls))
-        ways = group(meeting.calls.items(), lambda item: item[1].op)
-        if len(ways) > 1 and any(call.status != "done" for call in meeting.calls.values()):
+        if meeting.mismatched:
+            ways = group(meeting.calls.items(), lambda item: item[1].op)
             entered = [
                 f"{words.ranks(sorted(dict(same)))} entered {same[0][1].label}" for _, same in ways
             ]

@@ -54,8 +54,8 @@ CARD = FaultCard(
         ),
         Advice(
             "fix memory/core setting",
-            "give each rank more memory, or run fewer ranks on the machine; %ddt_show memory shows "
-            "what uses it",
+            "give each rank more memory, or run fewer ranks on the machine; in a session, "
+            "%ddt_show memory shows what uses it",
         ),
         Advice(
             "fix dependency installation/version",

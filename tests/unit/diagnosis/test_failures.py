@@ -136,7 +136,7 @@ def test_equal_exceptions_are_one_finding():
     assert (finding.values["error"], finding.values["name"]) == ("NameError", "y")
     assert finding.symptom == "D.1.11"
     assert finding.cause == "name-not-defined"
-    assert "has most likely not run on rank 0" in finding.fixes[0].advice
+    assert "has most likely not run on all ranks" in finding.fixes[0].advice
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_ranks_that_exit_alike_are_not_at_odds(frame: str, status: str, alone: b
         ("variable", "y", 2, "`%ddt_push y`"),
         ("variable", "y", 1, "not of rank 0: `%ddt_push y`"),
         ("module", "y", 2, "import it in a `%%ddt` cell"),
-        ("", "y", 2, "has most likely not run on rank 0"),
+        ("", "y", 2, "has most likely not run on all ranks"),
     ],
 )
 def test_the_advice_for_a_name_that_the_notebook_has(

@@ -54,6 +54,15 @@ def timeline(rank: int, *spans: tuple[str, float, float], **changes: object) -> 
     return RankTimeline(**(fields | changes))  # type: ignore[arg-type]
 
 
+def test_nobody_came_last_where_ranks_entered_different_operations() -> None:
+    barrier = call(1, 1.0, op="barrier", status="pending", shapes=(), dtypes=())
+    (met,) = meetings(snapshot([barrier], [call(1, 1.3, status="pending")]))
+    assert met.mismatched
+    assert (met.straggler, met.begun_s, met.wait_s(0)) == (None, None, None)
+    (met,) = meetings(snapshot([replace(barrier, status="done")], [call(1, 1.3, status="done")]))
+    assert met.straggler == 1  # two names of one operation
+
+
 def test_the_last_to_arrive_is_the_straggler() -> None:
     (met,) = meetings(snapshot([call(1, 1.0, 1.4)], [call(1, 1.3, 1.4)]))
     assert met.straggler == 1

@@ -1,9 +1,10 @@
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
-from ddt_notebook.model import Cell, Finding, Place, Report, Snapshot
+from ddt_notebook.model import Call, Cell, Finding, Place, RankReport, Report, Snapshot
 from ddt_notebook.symptoms import loader as taxonomy
 from ddt_notebook.views.displayable import Message
 from ddt_notebook.views.explain import ExplanationView
@@ -12,7 +13,7 @@ from ddt_notebook.views.report import show
 from ddt_notebook.views.source_positions import SourceLine
 from ddt_notebook.views.stacks import StacksView
 
-from .builders import crash, hang, hang_finding
+from .builders import SOURCE, crash, hang, hang_finding, position
 
 VOID = {"br", "hr", "wbr"}
 #: What JupyterLab's sanitizer lets through, of what we use.
@@ -138,8 +139,20 @@ def test_an_excerpt_leaves_out_distant_lines() -> None:
 def test_stacks_are_grouped() -> None:
     view = StacksView(hang())
     assert repr(view).count("cell[14] line 6   dist.all_reduce(loss)") == 1
-    assert "ranks 0, 2 and 3: waits in all_reduce" in repr(view)
+    assert "ranks 0, 2 and 3: wait in all_reduce" in repr(view)
     assert "ranks 0, 2 and 3" in parsed(view.to_html()).text
+
+
+def test_a_rank_that_has_finished_does_not_stand_at_its_last_call() -> None:
+    where = position(6, "dist.barrier()")
+    done = RankReport(rank=0, position=where, calls=(Call(index=0, op="barrier", where=where),))
+    cell = Cell(number=14, source=SOURCE, first_line=2)
+    shown = repr(StacksView(Snapshot(cell=cell, ranks=(done,))))
+    assert "finished the cell; the last call of torch.distributed was at\n  cell[14] li" in shown
+    exited = replace(done, position=position(4, "sys.exit(0)"))
+    assert repr(StacksView(Snapshot(cell=cell, ranks=(exited,)))).endswith(
+        "finished the cell\n  cell[14] line 4   sys.exit(0)"
+    )
 
 
 def test_an_explanation_shows_the_shares_of_the_study() -> None:
