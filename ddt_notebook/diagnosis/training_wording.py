@@ -266,7 +266,7 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
     ),
     "plain-state-apart": (
         "each rank updates {names} of {object} from its own data: the ranks train with different "
-        "values of them"
+        "values"
     ),
     "copy-statistics-apart": (
         "every rank evaluates {model} with running statistics of its own batches"
@@ -288,6 +288,10 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
     "parameters-changed-unwatched": (
         "parameters of {model} were changed outside the optimizer on {ranks}: {name} differs at "
         "the end"
+    ),
+    "changed-by-hand": (
+        "the ranks hold different values of {names} at the end, and equal values of the other "
+        "parameters: beside the updates, each rank wrote something else"
     ),
     "apart-before-this-cell": (
         "the ranks' copies of {model} already differed when this cell began to train"
@@ -457,6 +461,10 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
     ),
     "sum-over-own-count": lambda f: _wrong_mean(
         f, "the sum of all ranks divided by what one rank has counted"
+    ),
+    "sum-over-own-rows": lambda f: (
+        "a sum over the samples of all ranks is divided by the number of samples of one rank: the "
+        f"mean is {f.values['ratio']:.3g} times too large"
     ),
     "sum-of-means": lambda f: _wrong_mean(f, "the sum of the means of the ranks"),
     "no-batch": "{loader} gave {ranks} no batch at all",
@@ -688,7 +696,14 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         "own model equal"
     ),
     "updated-from-before": "it is updated at {place}, too",
-    "values-apart": "{names} differ between ranks at the end and at steps before",
+    "gradients-averaged-by-hand": (
+        "the program reduced tensors of the shapes of all parameters in the {steps:step} that "
+        "updated them"
+    ),
+    "equal-and-apart": (
+        "all parameters were equal at first, and {equal:parameter} still were at the end"
+    ),
+    "values-apart": "the ranks hold different values of {names} at the end and at steps before",
     "never-sent": "no call of torch.distributed was given a tensor of the size of {name}",
     "saved-by-one": "{ranks} alone saves it at {place}",
     "ddp-equalises-once": "DDP makes replicas equal once, when it is built",

@@ -66,6 +66,8 @@ class Exchanged:
         The elements of a small tensor before and after it was reduced.
     means
         What the elements are means of, as numbers in reach of the line show.
+    sums
+        The tensors in reach of the line of whose rows the elements are the sums, with their rows.
     counts
         Whole numbers in reach of the line, by name.
     reads
@@ -92,6 +94,7 @@ class Exchanged:
     given: tuple[float, ...] = ()
     result: tuple[float, ...] = ()
     means: tuple[MeanOf, ...] = ()
+    sums: tuple[MeanOf, ...] = ()
     counts: dict[str, int] = field(default_factory=dict)
     reads: tuple[UsedValue, ...] = ()
     scheduled: tuple[UsedValue, ...] = ()

@@ -13,9 +13,11 @@ from ddt_notebook.model import Fact, Finding, Position
 from ddt_notebook.model.exchanged import Exchanged, UsedValue
 from ddt_notebook.model.partition import LoaderPartition, division
 from ddt_notebook.model.shown import ShownNumber
+from ddt_notebook.program.own_rows import divided_by_rows
 
 from .evaluations import FAR, is_written_for, uneven_means
 from .reading import broadcasts
+from .used_modules import students_agree
 
 #: Results of sums in single precision, added up in any order.
 _RELATIVE = 1e-5
@@ -176,6 +178,44 @@ def _over_own_count(
         confidence="likely",
         op=first.op,
     )
+
+
+def sums_over_own_rows(context: Context) -> Iterator[Finding]:
+    """Report sums of the samples of all ranks that are divided by the samples of one rank.
+
+    Without data parallelism, ranks may add up parts of the same samples.
+    """
+    if not students_agree(context):
+        return
+    for calls in _together(context):
+        first = next(iter(calls.values()))
+        if any(one.reduce_op != "SUM" for one in calls.values()):
+            continue
+        names = set.intersection(*({s.name for s in one.sums} for one in calls.values()))
+        found = divided_by_rows(context.program, first.where, names) if names else None
+        if found is None or len({one.given for one in calls.values()}) == 1:
+            continue
+        name, place = found
+        rows = {r: next(s.count for s in one.sums if s.name == name) for r, one in calls.items()}
+        yield conclude(
+            "D.2.4",
+            "sum-over-own-rows",
+            cause="sum-over-own-count",
+            ranks=calls,
+            values={"ratio": sum(rows.values()) / rows[min(rows)]},
+            places=dict.fromkeys(calls, place),
+            facts=[
+                Fact(kind="reduced-at", place=context.place(first.where, "called")),
+                Fact(
+                    kind="own-counts",
+                    ranks=tuple(rows),
+                    values={"name": f"len({name})", "counts": tuple(rows.values())},
+                ),
+            ],
+            confidence="likely",
+            op=first.op,
+        )
+        return
 
 
 def _is_share(part: float, count: int) -> bool:
@@ -341,4 +381,10 @@ def _taken_at(context: Context, used: Mapping[int, Position]) -> Fact:
     )
 
 
-RULES = (scheduled_by_parts, means_of_uneven_parts, sums_over_own_counts, gathered_constants)
+RULES = (
+    scheduled_by_parts,
+    means_of_uneven_parts,
+    sums_over_own_counts,
+    sums_over_own_rows,
+    gathered_constants,
+)

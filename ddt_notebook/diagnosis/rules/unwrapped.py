@@ -175,6 +175,44 @@ def _by_hand(context: Context) -> Iterator[Finding]:
     )
 
 
+def changed_by_hand(context: Context) -> Iterator[Finding]:
+    """Report parameters that differ although the program averages all gradients by hand."""
+    found = {one.rank: one.by_hand for one in context.snapshot.training if one.by_hand is not None}
+    if len(found) < 2 or len(found) < len(context.reports) or context.snapshot.outcome != "ok":
+        return
+    if any(x.not_finite for x in context.snapshot.training):
+        return
+    first, group = found[min(found)], Replicas(found)
+    alike = {(one.steps, one.watched, tuple(sorted(one.shapes.items()))) for one in found.values()}
+    if len(alike) > 1 or group.apart(0) or len(first.watched) < first.parameters:
+        return
+    apart = group.apart(max(group.states))
+    if not apart or len(apart) == len(first.watched):
+        return  # all differ if the gradients were not averaged
+    for rank in found:
+        sent = communication(context.reports[rank])
+        reduced = sent.reductions_of(first.shapes)
+        if any(reduced.get(s, 0) * 2 < first.steps * n for s, n in first.shapes.items()):
+            return
+    names = [first.watched[at] for at in apart]
+    yield conclude(
+        "D.2.5",
+        "changed-by-hand",
+        cause="model-reset-on-one-rank",
+        ranks=found,
+        values={"names": names},
+        places={rank: context.place(one.where, "runs") for rank, one in found.items()},
+        facts=[
+            Fact(kind="gradients-averaged-by-hand", values={"steps": first.steps}),
+            Fact(
+                kind="equal-and-apart",
+                values={"equal": len(first.watched) - len(apart)},
+            ),
+        ],
+        confidence="likely",
+    )
+
+
 def _in_a_group(context: Context) -> bool:
     """Whether the ranks have a group, from the session or by themselves."""
     formed = any(report.calls or report.joined for report in context.reports.values())
@@ -535,5 +573,5 @@ def _steps(context: Context, optimizer: OptimizerTraining) -> int:
     )
 
 
-RULES = (unwrapped, updated_by_hand, alone_in_ddp)
+RULES = (unwrapped, updated_by_hand, changed_by_hand, alone_in_ddp)
 HINTS = (perhaps_unwrapped, without_group, perhaps_updated_by_hand)

@@ -40,6 +40,8 @@ _FRAMES, _OBJECTS, _PARTS, _DEPTH = 3, 64, 1 << 16, 2
 _FOLLOWED = 16
 _MAX_USES = 4
 _MAX_COUNTS = 16
+#: Parts of a list or tuple that may be tensors, and the smallest number of sums of columns.
+_FEW, _VECTOR = 8, 2
 #: The most steps over which gradients are accumulated.
 _ACCUMULATED = 64
 #: Operations before a loss in which a gathered tensor is sought.
@@ -280,12 +282,15 @@ def _reduces(about: Exchanged, tensor: Any, frame: FrameType, last_loss: float) 
         return None
     of_loss = any(_is_multiple(value, last_loss) for value in given)
     means: list[MeanOf] = []
+    sums: list[MeanOf] = []
     counts: dict[str, int] = {}
     for depth, user in enumerate(user_frames(frame)):
         if depth == _FRAMES:
             break
         means += _means(user, given, tensor)
         numbers = [(name, value) for name, value, _ in accumulated.numbers(user)]
+        means += _means_by_count(user, given, numbers, len(about.members))
+        sums += _sums(user, given, tensor)
         whole = {
             name: int(value)
             for name, value in numbers
@@ -300,7 +305,9 @@ def _reduces(about: Exchanged, tensor: Any, frame: FrameType, last_loss: float) 
                     if _may_be_mean(value)
                     and any(isclose(n / count, value, rel_tol=_RELATIVE) for _, n in numbers)
                 ]
-    about = replace(about, given=given, means=tuple(means), counts=counts, of_loss=of_loss)
+    about = replace(
+        about, given=given, means=tuple(means), sums=tuple(sums), counts=counts, of_loss=of_loss
+    )
     return _Taken(about, tensor)
 
 
@@ -327,6 +334,43 @@ def _means(frame: FrameType, given: tuple[float, ...], tensor: torch.Tensor) -> 
         for at, one in enumerate(given):
             if _may_be_mean(one) and isclose(mean, one, rel_tol=_RELATIVE):
                 yield MeanOf(name=name, count=numbers.numel(), element=at)
+
+
+def _means_by_count(
+    frame: FrameType, given: tuple[float, ...], numbers: list[tuple[str, float]], ranks: int
+) -> Iterator[MeanOf]:
+    """Which values are a number divided by the rows of a tensor, or by an element of one."""
+    counts = {
+        name: int(value)
+        for name, value in numbers
+        if "[" in name and value > 1 and value.is_integer()
+    }
+    for name, value in _held(frame):
+        parts = value[:_FEW] if isinstance(value, (list, tuple)) else (value,)
+        for at, one in enumerate(parts):
+            if isinstance(one, torch.Tensor) and one.dim() and one.shape[0] > 1:
+                part = name if one is value else f"{name}[{at}]"
+                counts.setdefault(f"len({part})", one.shape[0])
+    counts = {name: count for name, count in counts.items() if count != ranks}
+    values = [(at, value) for at, value in enumerate(given) if _may_be_mean(value)]
+    for name, count in counts.items():
+        for at, value in values:
+            if any(isclose(n / count, value, rel_tol=_RELATIVE) for _, n in numbers):
+                yield MeanOf(name=name, count=count, element=at)
+
+
+def _sums(frame: FrameType, given: tuple[float, ...], tensor: torch.Tensor) -> Iterator[MeanOf]:
+    """The tensors in a frame of whose rows all of the given values are the sums."""
+    if len(given) < _VECTOR:
+        return  # several numbers may sum up to one
+    for name, value in _held(frame):
+        if isinstance(value, torch.Tensor) and value is not tensor and _is_readable(value):
+            rows = value.detach()
+            if rows.dim() == 2 and rows.shape[1] == len(given) and rows.shape[0] > 1:
+                total = rows.double().sum(0).tolist()
+                near = float(rows.double().abs().sum(0).max()) * _RELATIVE
+                if all(isclose(a, b, abs_tol=near) for a, b in zip(total, given, strict=True)):
+                    yield MeanOf(name=name, count=rows.shape[0])
 
 
 def _held(frame: FrameType) -> Iterator[tuple[str, Any]]:
