@@ -318,6 +318,11 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         f"samples of {f.values['loader']}, "
         + ("and each batch counts alike" if f.values["alike"] else "which may count alike")
     ),
+    "mean-losses-summed": lambda f: (
+        f"{f.values['optimizer']} uses the sum of the gradients of {f.values['size']} replicas, "
+        "and the loss of each is the mean over its own batch: the gradients are "
+        f"{f.values['size']} times as large"
+    ),
     "group-never-formed": lambda f: (
         f"{ranks_text(f.ranks)} trained {_model(f.values)} separately: no process group connects "
         "them"
@@ -709,6 +714,13 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "ddp-equalises-once": "DDP makes replicas equal once, when it is built",
     "differ-at-the-end": "{parameters:parameter} differ at the end, first {name}",
     "nothing-sent": "no gradient and no parameter was sent in {steps:step} of {optimizer}",
+    "shuffled-before-share": (
+        "each worker shuffles all data in an order of its own, and takes its share of that"
+    ),
+    "strategy-sums-gradients": (
+        "the graph takes the mean of the loss over the batch, and nothing scales it or its "
+        "gradients before the strategy sums them"
+    ),
     "updates-of-one-replica": "every update of the optimizer was that of one replica",
     "given": lambda f: f"{f.values['what']} is {f.values['value']} on {ranks_text(f.ranks)}",
     "pipelines-equal": lambda f: (

@@ -23,12 +23,15 @@ class DistributedData:
         Python code, or if TensorFlow divides the data itself.
     shuffled
         Whether the order is drawn anew on each worker, without a seed.
+    shuffled_before_share
+        Whether that happens before the worker takes its share: then shares hold the same samples.
     """
 
     where: Position | None = None
     policy: str = ""
     content: str = ""
     shuffled: bool = False
+    shuffled_before_share: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +46,24 @@ class OptimizerUpdates:
         How many replicas of the model the strategy keeps equal, over all workers.
     variables
         Shape of each variable, in order.
+    optimizer
+        Its class.
+    of_mean
+        Whether the gradients are those of a mean over the replica's own batch, unchanged, and the
+        optimizer sums them over the replicas.
+    scaled
+        Whether the mean was multiplied or divided before the gradients were taken.
+    mean_at
+        Where that mean is taken.
     """
 
     where: Position | None = None
     replicas: int = 1
     variables: tuple[tuple[int, ...], ...] = ()
+    optimizer: str = ""
+    of_mean: bool = False
+    scaled: bool = False
+    mean_at: Position | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,15 @@ from ddt_notebook.model.operations import COLLECTIVES
 
 from . import names, operators
 from .evaluator import Evaluator
-from .nodes import FunctionNode, called_name, calls_in, last_name, parameters, variables_in
+from .nodes import (
+    FunctionNode,
+    called_name,
+    calls_in,
+    is_task_number,
+    last_name,
+    parameters,
+    variables_in,
+)
 from .project import FromProject
 from .trace import Recorder
 from .values import ANYTHING, Scope, Value
@@ -167,6 +175,8 @@ class Conditions:
     def _is_rank(self, node: ast.AST, depth: int = 0) -> bool:
         if isinstance(node, ast.Constant):
             return node.value in names.RANK_VARIABLES
+        if is_task_number(node):
+            return True
         slot = _slot(node)
         if slot is None:
             return False

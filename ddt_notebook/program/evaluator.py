@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from . import names, operators
-from .nodes import decorators, last_name, source_of, variables_in
+from .nodes import decorators, is_task_number, last_name, source_of, variables_in
 from .project import FromProject
 from .trace import Choice, Item, Kind, Loop, Recorder, first_call
 from .values import (
@@ -152,6 +152,8 @@ class Evaluator:
         return bound or ANYTHING
 
     def _attribute(self, node: ast.Attribute, scope: Scope) -> Value:
+        if is_task_number(node):
+            return self.own_rank
         return self.attribute(self.evaluate(node.value, scope), node)
 
     def attribute(self, base: Value, node: ast.Attribute) -> Value:
@@ -211,6 +213,8 @@ class Evaluator:
         return Value(self.world_size) if name in names.WORLD_NAMES else None
 
     def _subscript(self, node: ast.Subscript, scope: Scope) -> Value:
+        if is_task_number(node):
+            return self.own_rank
         base = self.evaluate(node.value, scope)
         held = base.value
         if isinstance(held, Imported) and held.path == "os.environ":

@@ -35,6 +35,23 @@ def dotted_name(node: ast.AST) -> str:
     return ""
 
 
+def is_task_number(node: ast.AST) -> bool:
+    """Whether a node is a worker's number in its cluster of TensorFlow.
+
+    That is ``strategy.cluster_resolver.task_id``, or ``config["task"]["index"]`` of ``TF_CONFIG``.
+    """
+    if isinstance(node, ast.Attribute):
+        return node.attr == "task_id" and last_name(node.value) == "cluster_resolver"
+    return _key(node) == "index" and _key(node.value) == "task"  # type: ignore[attr-defined]
+
+
+def _key(node: ast.AST) -> object:
+    """The constant by which an element is read; None for anything else."""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        return node.slice.value
+    return None
+
+
 def last_name(node: ast.AST | None) -> str:
     """``"step"`` for ``optimizer.step`` and for ``trainers[0].step``; empty if there is no name."""
     if isinstance(node, ast.Attribute):

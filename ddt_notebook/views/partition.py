@@ -191,8 +191,8 @@ class PartitionView(RunView):
         if used:
             without = "divided without overlap" + ("" if self._runs else " or gaps")
             parts.append(f"{words.count(len(used), 'loader')} {without}")
-        elif self._loaders:
-            parts.append(f"{words.count(len(self._loaders), 'loader')}, not iterated yet")
+        elif unread := sum(not _problem(by_rank) for by_rank in self._loaders.values()):
+            parts.append(f"{words.count(unread, 'loader')}, not iterated yet")
         return ", ".join(parts)
 
     def _about(self, name: str, by_rank: dict[int, LoaderPartition]) -> str:
@@ -244,7 +244,7 @@ def _about_loader(name: str, by_rank: dict[int, LoaderPartition], *, runs: bool)
         parts.append(safe.middle(first.sampler, 40))
     seen = division(by_rank)
     if not seen.ranks:
-        return " · ".join([*parts, "not iterated yet"])
+        return " · ".join([*parts, "not counted" if _problem(by_rank) else "not iterated yet"])
     early = [r for r, x in by_rank.items() if x.last is not None and not x.last.complete]
     if early and not runs:
         parts.append(f"left early by {words.ranks(early)}")
@@ -378,6 +378,8 @@ def _find_flags(
         if seen.ranks:
             found += _of_loader(short, by_rank, seen, runs=runs)
             found += _of_order(short, by_rank, trains)
+        elif problem := _problem(by_rank):
+            found.append(Flag("hint", f"{short} could not be counted: {problem}"))
         found += _of_sampler(short, by_rank)
     return ordered(found)
 
@@ -389,7 +391,7 @@ def _of_loader(
     # ranks that were asked while they ran may be in different epochs
     if not runs or len({x.last.number for x in by_rank.values() if x.last is not None}) == 1:
         found += _overlap(name, by_rank, seen)
-    if problem := next((x.problem for x in by_rank.values() if x.problem), ""):
+    if problem := _problem(by_rank):
         found.append(Flag("hint", f"some batches of {name} could not be counted: {problem}"))
     if runs:
         return found
@@ -417,6 +419,11 @@ def _of_loader(
         )
         found.append(Flag("warning", text))
     return found
+
+
+def _problem(by_rank: Mapping[int, LoaderPartition]) -> str:
+    """Why batches of a loader were not counted on a rank; empty if there is nothing of that."""
+    return next((loader.problem for loader in by_rank.values() if loader.problem), "")
 
 
 def _of_order(

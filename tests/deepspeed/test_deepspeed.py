@@ -62,7 +62,7 @@ FAULTS = {
         "D.2.1",
         "if rank == 0:",
     ),
-    "unused parameters": (program(zero(3), "in a step", UNUSED), "D.2.1", "if rank == 1:"),
+    "unused parameters": (program(zero(3), "in a step", UNUSED), "D.1.1", "if rank == 1:"),
     "one rank raises": (
         program(
             zero(3), "in a step", 'if rank == 1 and step == 2:\n    raise ValueError("bad sample")'

@@ -166,6 +166,7 @@ dataset = dataset.with_options(options)
 """
 _DISTRIBUTES = "distributed = strategy.experimental_distribute_dataset(dataset)"
 _FITS = "model.fit(dataset, epochs=2, steps_per_epoch=steps, verbose=0)"
+_LOSS = "tf.nn.compute_average_loss(losses[:, 0], global_batch_size=16)"
 _SHARD = "data.shard(context.num_input_pipelines, context.input_pipeline_id)"
 #: A program that ends well, the cause, and a line that the finding has to name.
 SILENT = {
@@ -187,6 +188,16 @@ SILENT = {
         FROM_FUNCTION.replace(_SHARD, "data"),
         "tensorflow-data-undivided",
         "dataset, steps = strategy.distribute_datasets_from_function(dataset_of), 5",
+    ),
+    "an order of each worker before its share": (
+        FROM_FUNCTION.replace(_SHARD, f"data.shuffle(64).{_SHARD.removeprefix('data.')}"),
+        "tensorflow-shares-overlap",
+        "dataset, steps = strategy.distribute_datasets_from_function(dataset_of), 5",
+    ),
+    "a mean over each worker's batch": (
+        CUSTOM_LOOP.replace(_LOSS, "tf.reduce_mean(losses)"),
+        "tensorflow-loss-not-divided",
+        "loss = tf.reduce_mean(losses)",
     ),
     "no strategy": (
         FIT.replace("MultiWorkerMirroredStrategy", "get_strategy"),
@@ -220,6 +231,13 @@ dataset = tf.data.Dataset.from_generator(
 steps = 2
 dataset = dataset.repeat()
 """,
+    ),
+    "a mean that is divided": CUSTOM_LOOP.replace(
+        _LOSS, "tf.reduce_mean(losses) / strategy.num_replicas_in_sync"
+    ),
+    "gradients that are divided": CUSTOM_LOOP.replace(_LOSS, "tf.reduce_mean(losses)").replace(
+        "optimizer.apply_gradients(zip(gradients",
+        "halves = [one / 2 for one in gradients]\n        optimizer.apply_gradients(zip(halves",
     ),
     "one model for each rank": FIT.replace("MultiWorkerMirroredStrategy", "get_strategy").replace(
         'Dense(16, activation="relu")', "Dense(16 + rank)"
@@ -295,7 +313,8 @@ def test_what_looks_like_a_silent_fault_is_none(name: str) -> None:
         report = ddt.diagnose(result)
     assert result.ok, str(report)
     assert not report.findings, str(report)
-    assert not [hint for hint in report.hints if hint.cause == "tensorflow-data-undivided"]
+    causes = {"tensorflow-data-undivided", "tensorflow-loss-not-divided"}
+    assert not [hint for hint in report.hints if hint.cause in causes]
 
 
 def test_the_partition_shows_what_each_worker_read(session: ddt.Session) -> None:
@@ -314,8 +333,36 @@ def test_the_partition_shows_what_each_worker_read(session: ddt.Session) -> None
     assert not ddt.partition(result).flags
 
 
+def test_data_that_cannot_be_counted_are_said(session: ddt.Session) -> None:
+    source = (
+        HEAD
+        + """
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+numbers = strategy.distribute_datasets_from_function(lambda context: tf.data.Dataset.range(4))
+print(len(list(numbers)))
+"""
+    )
+    result = session.run(source)
+    assert result.ok, str(ddt.diagnose(result))
+    assert not ddt.diagnose(result).findings
+    (flag,) = ddt.partition(result).flags
+    assert flag.text.startswith("numbers could not be counted: TypeError:"), flag
+
+
+def test_each_replica_of_a_worker_is_on_its_device() -> None:
+    with ddt.Session(1, framework="tensorflow") as session:
+        assert session.run(MIRRORED).ok
+        (placed,) = ddt.placement(session).snapshot.placement[0].objects
+        assert [one.device for one in placed.tensors] == ["cpu:0", "cpu:1"]
+
+
 def test_views_show_variables(session: ddt.Session) -> None:
+    # the combined value of a metric's variables would take a collective
+    assert session.run(CUSTOM_LOOP).ok
     assert session.run(f"{FIT}\nlone = tf.Variable(float(rank))").ok
+    placed = {one.name: one for one in ddt.placement(session).snapshot.placement[1].objects}
+    assert {"model", "model.optimizer", "optimizer", "accuracy", "lone"} <= {*placed}
+    assert {one.device for one in placed["accuracy"].tensors} == {"cpu:0"}
     parity = ddt.parity(session)
     (flag,) = (flag for flag in parity.flags if "lone" in flag.text)
     assert "0 on rank 0, 1 on rank 1" in flag.text

@@ -20,6 +20,12 @@ from .loaders import Loaders, loops, used_loaders
 #: The name that a session gives each rank, and the variables that tell a process its place.
 _PLACES = frozenset({"rank", "local_rank", "RANK", "LOCAL_RANK", "TF_CONFIG"})
 
+#: Optimizers whose steps do not depend on the size of gradients; other things may, such as
+#: clipping.
+_ADAPTIVE = frozenset(
+    {"Adam", "AdamW", "Adamax", "Nadam", "Adagrad", "Adadelta", "Adafactor", "RMSprop", "Lion"}
+)
+_REPLICAS = "num_replicas_in_sync"
 #: What a pipeline is called that TensorFlow leaves as each worker made it.
 _UNDIVIDED = ("", "AutoShardPolicy.OFF")
 #: Equal samples of two workers may be a coincidence up to this number. Chosen, not measured.
@@ -130,7 +136,9 @@ def overlapping_shares(context: Context) -> Iterator[Finding]:
     overlaps = {name: _common(loaders) for name, loaders in made.items()}
     if not all(overlaps.values()):
         return
-    drawn = any(data.shuffled for one in context.snapshot.tensorflow for data in one.data)
+    data = [data for one in context.snapshot.tensorflow for data in one.data]
+    before = all(one.shuffled_before_share for one in data)
+    drawn = any(one.shuffled for one in data) and not before
     name, loaders = next(iter(made.items()))
     common = overlaps[name]
     contents = {rank: loader.epochs[-1].content for rank, loader in loaders.items()}
@@ -146,7 +154,8 @@ def overlapping_shares(context: Context) -> Iterator[Finding]:
                 kind="samples-compared",
                 ranks=tuple(contents),
                 values={"samples": tuple(map(len, contents.values()))},
-            )
+            ),
+            *([Fact(kind="shuffled-before-share")] if before else []),
         ],
         confidence="possible" if drawn else "likely",
     )
@@ -155,9 +164,12 @@ def overlapping_shares(context: Context) -> Iterator[Finding]:
 def uneven_batches(context: Context) -> Iterator[Finding]:
     """Report workers that read batches of different sizes, which count alike.
 
-    Keras gives each worker's mean the same weight. A loop of the program's own may weigh them.
+    Keras gives each worker's mean the same weight, as a loop with a mean over each worker's batch
+    does. Another loop of the program's own may weigh them.
     """
+    updates = [update for one in context.snapshot.tensorflow for update in one.updates]
     fits = any(one.fits for one in context.snapshot.tensorflow)
+    fits = fits or (bool(updates) and all(update.of_mean for update in updates))
     for name, loaders in _made_by_workers(context).items():
         sizes = {rank: loader.batch_size for rank, loader in loaders.items()}
         enough = all(x.epochs[-1].batches >= _ENOUGH_BATCHES for x in loaders.values())
@@ -175,6 +187,55 @@ def uneven_batches(context: Context) -> Iterator[Finding]:
             facts=[Fact(kind="batch-sizes", ranks=tuple(sizes), values={"sizes": tuple(known)})],
             confidence="likely" if fits else "possible",
         )
+
+
+def undivided_loss(context: Context) -> Iterator[Finding]:
+    """Report gradients of each worker's mean loss that the strategy sums.
+
+    A program that divides anything else by the number of replicas, such as the learning rate, may
+    mean it so, and optimizers such as Adam hide most of it.
+    """
+    snapshot = context.snapshot
+    seen = snapshot.tensorflow
+    if snapshot.outcome != "ok" or len(seen) < snapshot.world_size:
+        return
+    means = {
+        one.rank: update
+        for one in seen
+        for update in one.updates
+        if update.of_mean and not update.scaled and update.replicas > 1
+    }
+    if not means or len(means) < len(seen):
+        return
+    first = next(iter(means.values()))
+    hides = first.optimizer in _ADAPTIVE or _divides_by_replicas(context)
+    yield conclude(
+        "D.2.4",
+        "mean-losses-summed",
+        cause="tensorflow-loss-not-divided",
+        ranks=means,
+        places={
+            rank: context.place(update.mean_at or update.where, "called")
+            for rank, update in means.items()
+        },
+        values={"optimizer": first.optimizer, "size": first.replicas},
+        facts=[Fact(kind="strategy-sums-gradients", values={"optimizer": first.optimizer})],
+        confidence="possible" if hides else "likely",
+    )
+
+
+def _divides_by_replicas(context: Context) -> bool:
+    for cell in (context.snapshot.cell, *context.snapshot.earlier_cells):
+        try:
+            tree = ast.parse(cell.source)
+        except SyntaxError:
+            return True
+        for node in ast.walk(tree):
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+                names = (getattr(one, "attr", None) for one in ast.walk(node.right))
+                if _REPLICAS in names:
+                    return True
+    return False
 
 
 def _made_by_workers(context: Context) -> dict[str, Loaders]:
@@ -242,4 +303,4 @@ def _asked(fit: KerasFit, what: str) -> Any:
     return getattr(fit, what)
 
 
-RULES = (undivided_data, trained_alone, overlapping_shares, uneven_batches)
+RULES = (undivided_data, trained_alone, overlapping_shares, uneven_batches, undivided_loss)

@@ -14,8 +14,8 @@ CARD = FaultCard(
     """,
     why="""
         With distribute_datasets_from_function, and with AutoShardPolicy.OFF, each worker makes its
-        own share. A share that is cut with a wrong offset, or with the number of another worker,
-        holds samples of its neighbour.
+        own share. A share that is cut with a wrong offset, with the number of another worker, or
+        after a shuffle in which each worker draws an order of its own, holds samples of others.
     """,
     setup="""
         import json
@@ -71,6 +71,11 @@ CARD = FaultCard(
             "fix batch size/data partition",
             "let tf.data cut the shares: "
             "dataset.shard(context.num_input_pipelines, context.input_pipeline_id)",
+        ),
+        Advice(
+            "fix batch size/data partition",
+            "shuffle after shard(): each worker draws an order of its own, and shares of different "
+            "orders hold the same samples",
         ),
     ),
     cluster="""

@@ -97,7 +97,7 @@ class TensorFlow(Framework):
         samples = self._record.samples
         loaders = samples.described(namespace, None)
         read = None
-        if any(loader.last_run == samples.run for loader in loaders):
+        if samples.uncounted or any(loader.last_run == samples.run for loader in loaders):
             read = RankPartition(rank=rank, run=samples.run, loaders=loaders)
         if seen is None and read is None:
             return None
@@ -106,7 +106,7 @@ class TensorFlow(Framework):
     def completed(
         self, seen: Observation, namespace: Mapping[str, Any], names: list[str] | None = None
     ) -> Observation:
-        """With the samples of ``tf.data`` and the memory of variables, where these were asked."""
+        """With the samples of ``tf.data``, and memory and devices of variables, where asked for."""
         if seen.partition is not None:
             read = self._record.samples.described(namespace, names)
             loaders = (*seen.partition.loaders, *read)
@@ -114,6 +114,9 @@ class TensorFlow(Framework):
         if seen.memory is not None:
             memory = tensorflow_variables.with_variables(seen.memory, namespace, names)
             seen = replace(seen, memory=memory)
+        if seen.placement is not None:
+            placed = tensorflow_variables.with_placement(seen.placement, namespace, names)
+            seen = replace(seen, placement=placed)
         return seen
 
     # -- the cluster ---------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from ...model import Position
 from ...model.tensorflow import DistributedData, KerasFit, OptimizerUpdates, RankTensorFlow
 from ...model.user_code import is_user_code
 from ..after_import import AfterImport
+from .tensorflow_losses import LossRecord
 from .tensorflow_samples import Pipeline, SampleRecord
 
 #: Pipelines with more bytes of constants are not read.
@@ -27,6 +28,8 @@ _MOST = 50
 _ONLY_READ = frozenset({"evaluate", "predict"})
 #: Attributes of a node that differ between equal pipelines: numbers of objects.
 _OWN = frozenset({"metadata", "container", "shared_name"})
+#: Arguments with which an optimizer leaves gradients as they are on each replica.
+_NOT_SUMMED = {"skip_gradients_aggregation": True, "experimental_aggregate_gradients": False}
 #: Optimizers by their modules: class and method that updates variables.
 _OPTIMIZERS = (
     ("tf_keras.src.optimizers.optimizer", "Optimizer", "apply_gradients"),
@@ -44,6 +47,7 @@ class TensorFlowRecord:
         self._updates: list[OptimizerUpdates] = []
         self._fits: list[KerasFit] = []
         self.samples = SampleRecord()
+        self._losses = LossRecord()
         self._distributed: Pipeline | None = None  # what is being distributed now
         self._validates_with: Any = None  # of the fit that runs now
 
@@ -78,6 +82,7 @@ class TensorFlowRecord:
         for module, kind, method in _OPTIMIZERS:
             AfterImport(module, functools.partial(self._watch, kind, method)).install()
         AfterImport(_MODEL, self._watch_fit).install()
+        self._losses.install()
 
     def _watch(self, kind: str, method: str, module: ModuleType) -> None:
         known = getattr(module, kind, None)
@@ -161,7 +166,13 @@ class TensorFlowRecord:
             content, shuffled = _content(dataset) if dataset is not None else ("", False)
             where = _users_position(frame)
             self._data.append(
-                DistributedData(where=where, policy=policy, content=content, shuffled=shuffled)
+                DistributedData(
+                    where=where,
+                    policy=policy,
+                    content=content,
+                    shuffled=shuffled,
+                    shuffled_before_share=dataset is not None and _draws(dataset),
+                )
             )
 
     def _applies(self, original: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -172,10 +183,16 @@ class TensorFlowRecord:
             # what was given may be an iterator, which has been read now
             args = tuple(values if value is given else value for value in args)
             kwargs = {name: values if value is given else value for name, value in kwargs.items()}
+            summed = not any(kwargs.get(name) is one for name, one in _NOT_SUMMED.items())
+            mean = self._losses.mean_of(values) if summed else None
             seen = OptimizerUpdates(
                 where=_users_position(sys._getframe(1)),
                 replicas=int(strategy.num_replicas_in_sync),
                 variables=tuple(_shapes(values)),
+                optimizer=type(optimizer).__name__,
+                of_mean=mean is not None,
+                scaled=mean is not None and mean.scaled,
+                mean_at=mean.where if mean is not None else None,
             )
             if seen not in self._updates:
                 self._updates.append(seen)
@@ -245,6 +262,19 @@ def _is_called_by(frame: FrameType | None, names: frozenset[str]) -> bool:
 # -- the content of a pipeline ---------------------------------------------------------------------
 
 
+def _draws(dataset: Any) -> bool:
+    """Whether a data set is shuffled anew on each worker before that takes its share."""
+    try:
+        shards = [one for one in _steps(dataset) if type(one).__name__ == "_ShardDataset"]
+        return any(_is_unseeded(step) for shard in shards for step in _steps(shard))
+    except Exception:  # noqa: BLE001  (a pipeline of the user's own kind)
+        return False
+
+
+def _is_unseeded(step: Any) -> bool:
+    return int(getattr(step, "_seed", 1)) == int(getattr(step, "_seed2", 1)) == 0
+
+
 def _content(dataset: Any) -> tuple[str, bool]:
     """A hash of a pipeline, empty if it is not known, and whether each worker draws its order."""
     from tensorflow.core.framework import graph_pb2
@@ -270,9 +300,7 @@ def _content(dataset: Any) -> tuple[str, bool]:
         return "", False
     if "PyFunc" in text or "own resource" in text:
         return "", False
-    draws = any(
-        int(getattr(step, "_seed", 1)) == int(getattr(step, "_seed2", 1)) == 0 for step in steps
-    )
+    draws = any(map(_is_unseeded, steps))
     return hashlib.sha256(text.encode()).hexdigest()[:16], draws
 
 

@@ -47,7 +47,9 @@ class Pipeline:
     def __init__(self, where: Position | None, policy: str, *, trains: bool) -> None:
         self.where, self.policy, self.trains = where, policy, trains
         self.run = 0
+        #: Why batches were not counted, and the run in which none could be.
         self.problem = ""
+        self.uncounted_in: int | None = None
         #: The data set as the program made it, and as it iterates over it.
         self.objects: tuple[weakref.ref[Any], ...] = ()
         #: The number of batches in a pass; negative if there is no end or it is not known.
@@ -78,7 +80,7 @@ class Pipeline:
             if isinstance(part, tf.TensorSpec) and part.shape.rank
         ]
         if not parts:
-            return dataset
+            raise TypeError("no part of an element has a batch dimension")
 
         def look(number: Any, *element: Any) -> Any:
             flat = tf.nest.flatten(element)
@@ -142,10 +144,7 @@ class Pipeline:
 
     def described(self, name: str) -> LoaderPartition:
         """What was read so far."""
-        import tensorflow as tf
-
-        given = tf.raw_ops.ReadVariableOp(resource=self._count, dtype=tf.int64).numpy()
-        total = (int(given[0]), int(given[1]))
+        total = self._total()
         sizes = sum((one.sizes for one in self._passes), Counter[int]())
         return LoaderPartition(
             name=name,
@@ -157,6 +156,14 @@ class Pipeline:
             epochs=tuple(self._epoch(one, total) for one in self._passes),
             problem=self.problem,
         )
+
+    def _total(self) -> tuple[int, int]:
+        import tensorflow as tf
+
+        if self.uncounted_in is not None:
+            return 0, 0
+        given = tf.raw_ops.ReadVariableOp(resource=self._count, dtype=tf.int64).numpy()
+        return int(given[0]), int(given[1])
 
     def _epoch(self, one: _Pass, total: tuple[int, int]) -> Epoch:
         batches, samples = (
@@ -201,15 +208,20 @@ class SampleRecord:
         for one in self.pipelines:
             one.run = self.run
 
+    @property
+    def uncounted(self) -> bool:
+        """Whether this run has a pipeline that could not be counted."""
+        return any(one.uncounted_in == self.run for one in self.pipelines)
+
     def observing(self, pipeline: Pipeline, dataset: Any) -> Any:
         """The data set with a step that counts; as it was if that is not possible."""
         pipeline.run = self.run
+        observed = dataset
         try:
             observed = pipeline.observing(dataset)
-        except Exception:  # noqa: BLE001  (a pipeline of the user's own kind)
-            return dataset
-        if observed is not dataset:
-            self.pipelines = [*self.pipelines, pipeline][-_PIPELINES:]
+        except Exception as error:  # noqa: BLE001  (a pipeline of the user's own kind)
+            pipeline.problem, pipeline.uncounted_in = f"{type(error).__name__}: {error}", self.run
+        self.pipelines = [*self.pipelines, pipeline][-_PIPELINES:]
         return observed
 
     def described(
@@ -221,7 +233,7 @@ class SampleRecord:
             name = next((name for name, value in namespace.items() if one.is_of(value)), "")
             if names and name not in names:
                 continue
-            if not name and one.last_run != self.run:
+            if not name and self.run not in (one.last_run, one.uncounted_in):
                 continue
             label = name or f"data of {one.where.place if one.where is not None else 'a strategy'}"
             alike = sum(x.name == label or x.name.startswith(f"{label} (") for x in found)

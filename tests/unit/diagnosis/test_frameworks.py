@@ -122,3 +122,56 @@ def _read(
 )
 def test_shares_of_workers_are_compared(scene: Snapshot, cause: str | None) -> None:
     assert [finding.cause for finding in diagnose(scene).findings] == ([cause] if cause else [])
+
+
+@pytest.mark.parametrize(
+    ("update", "source", "found", "hinted"),
+    [
+        ({"optimizer": "SGD"}, "pass", True, False),
+        ({"optimizer": "Adam"}, "pass", False, True),
+        ({"optimizer": "SGD"}, "rate = 0.1 / strategy.num_replicas_in_sync", False, True),
+        ({"optimizer": "SGD"}, "batch = 64 // strategy.num_replicas_in_sync", True, False),
+        ({"optimizer": "SGD", "scaled": True}, "pass", False, False),
+        ({"optimizer": "SGD", "replicas": 1}, "pass", False, False),
+        ({"optimizer": "SGD", "of_mean": False}, "pass", False, False),
+    ],
+    ids=["sgd", "adam", "rate divided", "batch divided", "scaled", "one replica", "no mean"],
+)
+def test_mean_losses_whose_gradients_are_summed_are_told(
+    update: dict[str, Any], source: str, found: bool, hinted: bool
+) -> None:
+    one = OptimizerUpdates(**{"replicas": 2, "of_mean": True, "mean_at": at(1), **update})
+    scene = snapshot(rank(0, all_reduce()), rank(1, all_reduce()), source=source, outcome="ok")
+    seen = tuple(RankTensorFlow(rank=number, updates=(one,)) for number in range(2))
+    report = diagnose(replace(scene, framework="tensorflow", tensorflow=seen))
+    cause = "tensorflow-loss-not-divided"
+    assert [finding.cause for finding in report.findings] == [cause] * found
+    assert [hint.cause for hint in report.hints] == [cause] * hinted
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_an_order_of_each_worker_before_the_shares_are_cut_is_no_coincidence(before: bool) -> None:
+    scene = _read((range(40), range(24, 64)))
+    data = (DistributedData(shuffled=True, shuffled_before_share=before),)
+    report = diagnose(
+        replace(scene, tensorflow=tuple(replace(one, data=data) for one in scene.tensorflow))
+    )
+    assert [one.cause for one in report.findings] == ["tensorflow-shares-overlap"] * before
+    assert len(report.hints) == (not before)
+
+
+def test_batches_of_other_sizes_count_alike_if_each_worker_takes_its_mean() -> None:
+    scene = _read((range(32), range(32, 64)), (8, 4))
+    updates = (OptimizerUpdates(replicas=2, of_mean=True, scaled=True),)
+    seen = tuple(replace(one, fits=(), updates=updates) for one in scene.tensorflow)
+    (finding,) = diagnose(replace(scene, tensorflow=seen)).findings
+    assert (finding.cause, finding.confidence) == ("tensorflow-batches-uneven", "likely")
+
+
+@pytest.mark.parametrize("number", ["strategy.cluster_resolver.task_id", 'config["task"]["index"]'])
+def test_a_workers_number_in_its_cluster_is_its_rank(number: str) -> None:
+    source = f"number = {number}\nif number == 0:\n    model.save(folder)"
+    scene = snapshot(rank(0, all_reduce(3), blocked=True), rank(1), source=source, outcome="hung")
+    finding = only(diagnose(replace(scene, framework="tensorflow")))
+    assert finding.cause == "tensorflow-chief-alone"
+    assert 2 in [fact.place.line for fact in finding.facts if fact.place is not None]

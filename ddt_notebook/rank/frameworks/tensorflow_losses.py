@@ -1,0 +1,129 @@
+"""Finds losses that are a mean over a worker's own batch, and whose gradients are used as they are.
+
+A strategy sums the gradients of its replicas. So a loss has to be divided by the size of the global
+batch, or a mean by the number of replicas; then batches of different sizes count alike. How a loss
+was computed is read from the graph in which its gradients are taken; of a loss outside of a graph
+nothing is known.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...model import Position
+from ...model.user_code import is_user_code
+
+#: Operations that leave a loss as large as it was.
+_SAME = frozenset({"Identity", "Cast", "CheckNumerics", "EnsureShape", "Reshape", "Squeeze"})
+_ADDS, _SCALES = frozenset({"Add", "AddV2", "AddN"}), frozenset({"Mul", "RealDiv", "DivNoNan"})
+#: Operations that are looked through before a loss counts as not known.
+_MOST_OPERATIONS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A mean over a worker's own batch, from which a loss was made."""
+
+    where: Position | None
+    scaled: bool  # whether it was multiplied or divided afterwards
+
+
+class LossRecord:
+    """The gradients of losses that are a mean over a worker's own batch."""
+
+    def __init__(self) -> None:
+        #: By the operation that made a gradient; they live as long as their graph.
+        self._means: weakref.WeakKeyDictionary[Any, Mean] = weakref.WeakKeyDictionary()
+        #: Where the user wrote a line of a file that AutoGraph has generated.
+        self._origins: dict[tuple[str, int], Position] = {}
+
+    def install(self) -> None:
+        """Look at losses from now on."""
+        from tensorflow.python.autograph.pyct import origin_info
+        from tensorflow.python.eager import backprop
+
+        original, maps = backprop.GradientTape.gradient, origin_info.create_source_map
+        record = self
+
+        @functools.wraps(original)
+        def gradient(tape: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            found = original(tape, target, *args, **kwargs)
+            record._note(target, found)
+            return found
+
+        @functools.wraps(maps)
+        def create_source_map(*args: Any, **kwargs: Any) -> Any:
+            found = maps(*args, **kwargs)
+            for generated, origin in found.items():
+                place = generated.filename, generated.lineno
+                record._origins[place] = Position(
+                    file=origin.loc.filename,
+                    line=origin.loc.lineno,
+                    function=origin.function_name or "",
+                )
+            return found
+
+        backprop.GradientTape.gradient = gradient
+        origin_info.create_source_map = create_source_map
+
+    def _note(self, target: Any, gradients: Any) -> None:
+        """Remember gradients of a mean; anything unusual is left alone."""
+        if not hasattr(target, "graph") or isinstance(gradients, dict):
+            return
+        found = _mean(target)
+        if found is None:
+            return
+        op, scaled = found
+        mean = Mean(self._users_line(op), scaled)
+        for one in gradients if isinstance(gradients, (list, tuple)) else [gradients]:
+            if hasattr(one, "op"):
+                self._means[one.op] = mean
+
+    def mean_of(self, values: Sequence[Any]) -> Mean | None:
+        """The mean of which all these gradients are, unchanged; None if there is none."""
+        gradients = [one[0] if isinstance(one, tuple) else one for one in values]
+        made_by = [getattr(one, "op", None) for one in gradients if one is not None]
+        found = [self._means.get(op) if op is not None else None for op in made_by]
+        return found[0] if found and all(one is not None for one in found) else None
+
+    def _users_line(self, op: Any) -> Position | None:
+        for frame in reversed(list(op.traceback)):
+            # AutoGraph translates them itself, but not on the threads of replicas
+            origin = self._origins.get((frame.filename, frame.lineno))
+            if origin is not None and is_user_code(origin.file):
+                return origin
+            if is_user_code(frame.filename):
+                return Position(file=frame.filename, line=frame.lineno, function=frame.name)
+        return None
+
+
+def _mean(target: Any) -> tuple[Any, bool] | None:
+    """The operation that takes the mean of a loss over the batch, and whether it is scaled later.
+
+    Other terms may be added to it. None if there is none.
+    """
+    waiting = [(target.op, False)]
+    for _ in range(_MOST_OPERATIONS):
+        if not waiting:
+            return None
+        op, scaled = waiting.pop(0)
+        if op.type == "Mean" and _is_of_batch(op):
+            return op, scaled
+        if op.type in _SAME:
+            waiting.append((op.inputs[0].op, scaled))
+        elif op.type in _ADDS:
+            waiting += [(one.op, scaled) for one in op.inputs]
+        elif op.type in _SCALES:
+            waiting += [(one.op, True) for one in op.inputs]
+    return None
+
+
+def _is_of_batch(op: Any) -> bool:
+    """Whether a mean makes one number of many."""
+    of, made = op.inputs[0].shape, op.outputs[0].shape
+    return bool(made.rank == 0 and of.rank)
