@@ -638,6 +638,7 @@ def _came_last(fact: Fact) -> str:
 FACTS: dict[str, str | Callable[[Fact], str]] = {
     # who trains together
     "ddp-averages": "DistributedDataParallel averages the gradients of {model} on {ranks}",
+    "deepspeed-averages": "DeepSpeed averages the gradients of its engine on {ranks}",
     "fsdp-reduces": "FSDP2 reduces the gradients of {model} on {ranks}",
     "cell-reduces-gradients": "the cell reduces gradients ({calls:call} of all_reduce)",
     # values

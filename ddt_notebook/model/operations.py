@@ -247,6 +247,8 @@ STRATEGY = "MultiWorkerMirroredStrategy"
 #: What a rank records of DeepSpeed beside its collectives: an engine with its settings, as JSON in
 #: place of a reduce operation, and the begin of a checkpoint.
 ENGINE, SAVE_CHECKPOINT = "deepspeed.initialize", "engine.save_checkpoint"
+#: Among the settings of an engine: the ranks that average its gradients.
+MEMBERS = "members"
 MEETINGS = frozenset({"init_process_group", STRATEGY})
 OPERATIONS: dict[str, Operation] = {**COLLECTIVES, **MESSAGES, **SETUP, **SUBGROUPS}
 

@@ -127,6 +127,18 @@ def test_a_fault_is_named_at_the_users_line_and_the_next_engine_trains(
         assert not report.findings, str(report)
 
 
+def test_the_same_samples_on_all_ranks_are_told() -> None:
+    source = program(
+        zero(2),
+        "before the loop",
+        "data = torch.utils.data.TensorDataset(torch.randn(16, 16))\n"
+        "loader = iter(torch.utils.data.DataLoader(data, batch_size=4))",
+    ).replace("x = torch.randn(4, 16, generator=generator)", "(x,) = next(loader)")
+    with ddt.Session(2) as session:
+        (finding,) = ddt.diagnose(session.run(source)).findings
+    assert (finding.symptom, finding.cause) == ("D.2.2", "no-distributed-sampler")
+
+
 def test_an_engine_that_holds_a_former_group_is_noted() -> None:
     source = zero(1).replace("def main():", "def main():\n    global engine")
     with ddt.Session(2) as session:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 from ddt_notebook import faults
 from ddt_notebook.diagnosis.advice import fixes
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Call, Fact, Finding
-from ddt_notebook.model.operations import ENGINE, SAVE_CHECKPOINT
+from ddt_notebook.model.operations import ENGINE, MEMBERS, SAVE_CHECKPOINT
 
 #: Causes that only say that ranks made other calls.
 _OUT_OF_STEP = frozenset(
@@ -56,13 +57,15 @@ def _calls(context: Context, rank: int) -> list[Call]:
 
 def _differing(context: Context) -> Fact | None:
     """Return the first setting in which the engines that ranks made last differ."""
-    settings: dict[int, dict[str, str]] = {}
+    settings: dict[int, dict[str, Any]] = {}
     for rank, report in context.reports.items():
         engines = [call for call in report.calls if call.op == ENGINE and call.reduce_op]
         if not engines:
             return None
         settings[rank] = json.loads(engines[-1].reduce_op or "{}")
     for name in next(iter(settings.values()), {}):
+        if name == MEMBERS:
+            continue
         given = [known.get(name, "") for known in settings.values()]
         if len(set(given)) > 1:
             values = {"setting": name, "given": tuple(given)}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Fact, Position
+from ddt_notebook.model.operations import ENGINE, MEMBERS
 from ddt_notebook.program.gradients import holds_gradients
 from ddt_notebook.program.sharded_values import slices_by_rank
 
@@ -33,7 +35,12 @@ class Team:
 
 def teams(context: Context) -> list[Team]:
     """Return the ranks that train a model together; disjoint or equal sets, the largest first."""
-    known = [*_reduced_by_hand(context), *_sharded(context), *_wrapped(context)]
+    known = [
+        *_reduced_by_hand(context),
+        *_sharded(context),
+        *_in_engines(context),
+        *_wrapped(context),
+    ]
     found = {team.ranks: team for team in known}
     return sorted(found.values(), key=lambda team: (-len(team.ranks), team.ranks))
 
@@ -60,6 +67,17 @@ def _sharded(context: Context) -> Iterator[Team]:
         meshes = {shard.mesh.rpartition("=")[2] for shard in shards if shard.wrapper == "FSDP2"}
         if len(ranks) == len(shards) > 1 and meshes == {str(len(ranks))}:
             yield Team(ranks, Fact(kind="fsdp-reduces", ranks=ranks, values={"model": name}))
+
+
+def _in_engines(context: Context) -> Iterator[Team]:
+    """Yield the teams of DeepSpeed's engines that were made and trained in this run."""
+    trained = {t.rank for t in context.snapshot.training if t.backwards}
+    for report in context.snapshot.ranks:
+        for call in report.calls:
+            if call.op == ENGINE and call.reduce_op:
+                ranks = tuple(json.loads(call.reduce_op).get(MEMBERS, ()))
+                if len(ranks) > 1 and trained.issuperset(ranks):
+                    yield Team(ranks, Fact(kind="deepspeed-averages", ranks=ranks))
 
 
 def _reduced_by_hand(context: Context) -> Iterator[Team]:

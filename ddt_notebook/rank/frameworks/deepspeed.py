@@ -15,7 +15,9 @@ from collections import Counter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ...model.operations import ENGINE, SAVE_CHECKPOINT
+import torch.distributed as dist
+
+from ...model.operations import ENGINE, MEMBERS, SAVE_CHECKPOINT
 from ...wire.records import CallRecord
 from ..after_import import AfterImport
 from .framework import Framework
@@ -127,11 +129,13 @@ class DeepSpeed(Framework):
 
 
 def _settings(engine: Any) -> str:
-    """What all ranks must give an engine alike, as JSON."""
-    found = {}
+    """What all ranks must give an engine alike, and those that share its data, as JSON."""
+    found: dict[str, Any] = {}
     for name, method in _SETTINGS.items():
         with contextlib.suppress(Exception):  # another version of DeepSpeed
             found[name] = str(getattr(engine, method)())
+    with contextlib.suppress(Exception):  # another version of DeepSpeed
+        found[MEMBERS] = dist.get_process_group_ranks(engine.data_parallel_group)
     return json.dumps(found)
 
 

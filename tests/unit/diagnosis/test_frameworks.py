@@ -10,14 +10,15 @@ import pytest
 
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.model import Call, Snapshot
-from ddt_notebook.model.operations import ENGINE, SAVE_CHECKPOINT
-from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition
+from ddt_notebook.model.operations import ENGINE, MEMBERS, SAVE_CHECKPOINT
+from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition, pack_indices
 from ddt_notebook.model.tensorflow import (
     DistributedData,
     KerasFit,
     OptimizerUpdates,
     RankTensorFlow,
 )
+from ddt_notebook.model.training import RankTraining
 
 from .builders import all_reduce, at, call, fact, only, rank, snapshot
 
@@ -47,6 +48,26 @@ def test_engines_that_differ_are_a_reason(
     assert (finding.cause == "deepspeed-config-differs") is named
     if named:
         assert fact(finding, "engines-differ").values == {"setting": "stage", "given": ("1", "2")}
+
+
+@pytest.mark.parametrize("members", [(0, 1), (0,)], ids=["data parallel", "a pipeline"])
+def test_ranks_whose_engine_averages_gradients_must_not_read_the_same(
+    members: tuple[int, ...],
+) -> None:
+    text = json.dumps({"stage": "2", MEMBERS: members})
+    engine = call(ENGINE, 1, kind="setup", reduce_op=text)
+    epoch = Epoch(number=1, run=1, batches=4, samples=16, complete=True, trained=4, where=at(2))
+    read = pack_indices(b"\xff\xff")
+    loader = LoaderPartition(
+        name="data", dataset="Data", dataset_size=16, indexed=True, handed_out=read, epochs=(epoch,)
+    )
+    scene = replace(
+        snapshot(rank(0, engine), rank(1, engine), outcome="ok"),
+        partition=tuple(RankPartition(rank=n, run=1, loaders=(loader,)) for n in range(2)),
+        training=tuple(RankTraining(rank=n, backwards=4) for n in range(2)),
+    )
+    causes = [finding.cause for finding in diagnose(scene).findings]
+    assert causes == (["no-distributed-sampler"] if len(members) > 1 else [])
 
 
 @pytest.mark.parametrize("line", [2, 3], ids=["earlier", "at the line that waits"])
