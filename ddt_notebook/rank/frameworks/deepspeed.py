@@ -15,8 +15,6 @@ from collections import Counter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import torch.distributed as dist
-
 from ...model.operations import ENGINE, MEMBERS, SAVE_CHECKPOINT
 from ...wire.records import CallRecord
 from ..after_import import AfterImport
@@ -135,7 +133,8 @@ def _settings(engine: Any) -> str:
         with contextlib.suppress(Exception):  # another version of DeepSpeed
             found[name] = str(getattr(engine, method)())
     with contextlib.suppress(Exception):  # another version of DeepSpeed
-        found[MEMBERS] = dist.get_process_group_ranks(engine.data_parallel_group)
+        ranks_of = sys.modules["deepspeed.comm.comm"].get_all_ranks_from_group
+        found[MEMBERS] = list(ranks_of(engine.data_parallel_group))
     return json.dumps(found)
 
 
