@@ -62,7 +62,8 @@ def align(
         if at_one_site and (mine.to_line, mine.error) == (theirs.to_line, theirs.error):
             i, j = i + 1, j + 1
             continue
-        ahead = _next_meeting(sites, callers, i + at_one_site, j + at_one_site)
+        ahead = None if at_one_site else _after_callees((absent, waiter), sites, i, j)
+        ahead = ahead or _next_meeting(sites, callers, i + at_one_site, j + at_one_site)
         apart = (
             (start[0] + i, start[0] + ahead[0] if ahead else None),
             (start[1] + j, start[1] + ahead[1] if ahead else None),
@@ -145,6 +146,40 @@ def _callers(events: list[BranchOutcome]) -> list[_Function | None]:
             opened = [function]
         found.append(opened[-2] if len(opened) > 1 else None)
     return found[::-1]
+
+
+def _after_callees(
+    events: tuple[list[BranchOutcome], list[BranchOutcome]], sites: list[list[int]], i: int, j: int
+) -> tuple[int, int] | None:
+    """The line of one rank's event, if the other one only ran functions called there until then.
+
+    So a loop may ask its loader once more on one rank and end on the other one: they part where the
+    loop goes on or ends, and not where the loader works.
+    """
+    ahead = [_comes_back(events[0], sites[0], i, events[1][j], sites[1][j])]
+    ahead.append(_comes_back(events[1], sites[1], j, events[0][i], sites[0][i]))
+    if ahead[0] is not None and (ahead[1] is None or ahead[0] - i <= ahead[1] - j):
+        return ahead[0], j
+    return None if ahead[1] is None else (i, ahead[1])
+
+
+def _comes_back(
+    events: list[BranchOutcome], sites: list[int], at: int, line: BranchOutcome, site: int
+) -> int | None:
+    """The next event of a rank at a line, if its function was left neither before nor between."""
+    function = line.file, line.function
+    before = (e for e in reversed(events[max(0, at - _WINDOW) : at]) if _function(e) == function)
+    last = next(before, None)
+    if last is None or last.kind in ("return", "raised"):
+        return None
+    for number in range(at, min(len(events), at + _WINDOW)):
+        if _function(events[number]) == function:
+            return number if sites[number] == site else None
+    return None
+
+
+def _function(event: BranchOutcome) -> _Function:
+    return event.file, event.function
 
 
 def _next_meeting(

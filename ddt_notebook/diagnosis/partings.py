@@ -42,6 +42,7 @@ from ddt_notebook.program.program import Program
 
 from .aligned_events import Parting, align, swallows
 from .earlier_partings import apart, ran, rounds
+from .errors.reading import is_peer_error
 from .last_stores import LastStores, Stored
 from .matched_calls import Meetings
 from .wording import is_reason
@@ -158,7 +159,11 @@ class Partings:
                     or self._never_met_again(compared)
                 )
         if found is not None and found.ends_loop:
-            found = self._uneven_loop(found, absent.rank, caller.rank, frames) or found
+            found = (
+                self._left_by_break(compared, frames)
+                or self._uneven_loop(found, absent.rank, caller.rank, frames)
+                or found
+            )
         if found is None or found.ends_loop:
             found = self._decided_before(found, caller.rank, absent.rank, frames) or found
         if found is None:
@@ -186,6 +191,9 @@ class Partings:
         if {caller.rank, absent.rank} & self._wholly:
             return None
         mine, theirs = self._handled(absent, _last_call(absent)), self._handled(caller, call)
+        if absent.error is not None and is_peer_error(absent.error):
+            # it reported that the connection was lost, which came later
+            mine -= Counter({one: 1 for one in mine if one[1] == absent.error.type})
         for handler, error in [*mine, *theirs]:
             place = self._program.place(handler, "passed")
             decision = decision_at(self._program, place)
@@ -577,6 +585,26 @@ class Partings:
                 taken = decision.is_taken(parting.absent)
                 leaves = decision.leaves(taken=taken) is not None
                 if leaves and is_generator(decision.function):
+                    return candidate
+        return None
+
+    def _left_by_break(self, compared: list[Parting], frames: list[Position]) -> _Candidate | None:
+        """The first condition at which only one of the ranks left a loop around the call.
+
+        Each round makes the call, so from there on one rank is ahead, and rounds meet by chance.
+        """
+        loops = {loop for frame in frames for loop in self._program.loops(frame)}
+        for parting in compared:
+            if parting.absent is None or parting.waiter is None:
+                continue
+            for candidate in self._candidates(parting):
+                decision = candidate.decision
+                ways = [decision.is_taken(one) for one in (parting.absent, parting.waiter)]
+                left = [isinstance(decision.leaves(taken=taken), ast.Break) for taken in ways]
+                around = next(
+                    (b.owner for b in decision.blocks if isinstance(b.owner, LoopNode)), None
+                )
+                if left[0] is not left[1] and around in loops:
                     return candidate
         return None
 

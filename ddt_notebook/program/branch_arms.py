@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ddt_notebook.model import Place, Position
@@ -204,11 +204,13 @@ def is_generator(function: ast.AST) -> bool:
     return any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in ast.walk(function))
 
 
-def _within(statement: ast.stmt) -> Iterable[ast.AST]:
-    """A statement and those within it; not those of functions that it defines."""
-    if isinstance(statement, (*_LOOPS, FunctionNode, ast.ClassDef)):
-        return [statement]
-    return ast.walk(statement)
+def _within(statement: ast.stmt) -> Iterator[ast.AST]:
+    """A statement and those within it; not those of loops and of functions that it defines."""
+    inner: list[ast.AST] = [statement]
+    for node in inner:
+        yield node
+        if not isinstance(node, (*_LOOPS, FunctionNode, ast.ClassDef, ast.expr)):
+            inner += ast.iter_child_nodes(node)
 
 
 def _covers(statements: list[ast.stmt], line: int) -> bool:

@@ -47,6 +47,8 @@ _CLOCKS = frozenset(path.rpartition(".")[2] for path in names.CLOCKS) - {"time",
 _CLOCK_OWNERS = frozenset(path.split(".")[0] for path in names.CLOCKS)
 #: Functions that return a variable of the environment.
 _ENVIRONMENT_CALLS = frozenset({"getenv", "get"})
+#: Functions that return a number computed from their arguments.
+_NUMBERS = frozenset({"int", "float", "bool", "min", "max", "abs", "round"})
 #: Decorators of methods that are read like attributes.
 _PROPERTIES = frozenset({"property", "cached_property"})
 _DEPTH = 5  #: how many names are followed to the names that they are computed from
@@ -263,6 +265,74 @@ class Conditions:
             case ast.Call(args=[first, *_]) if called_name(iterable) in _SAME_LENGTH:
                 return self.is_configured_range(first)
         return False
+
+    def counts_data(self, iterable: ast.expr) -> bool:
+        """Whether a loop's rounds may be those of a rank's data: not those of a plain ``range``.
+
+        A plain one counts up to numbers that the program does not get from a call, such as one of
+        ``len``, nor computes from the rank.
+        """
+        if called_name(iterable) not in _RANGES or not isinstance(iterable, ast.Call):
+            return True
+        return any(map(self._is_computed, iterable.args))
+
+    def _is_computed(self, expression: ast.expr, depth: int = 0) -> bool:
+        match expression:
+            case ast.Constant():
+                return False
+            case ast.Call(args=arguments):
+                name = called_name(expression)
+                if name in names.WORLD_CALLS | _ENVIRONMENT_CALLS:
+                    return False
+                return name not in _NUMBERS or any(self._is_computed(a, depth) for a in arguments)
+            case ast.BinOp(left=left, right=right):
+                return self._is_computed(left, depth) or self._is_computed(right, depth)
+            case ast.UnaryOp(operand=operand):
+                return self._is_computed(operand, depth)
+            case ast.Subscript(slice=ast.Constant()):
+                return False
+            case ast.Name() | ast.Attribute() if depth < _DEPTH and not self._is_rank(expression):
+                slot = _slot(expression)
+                bound = self._bindings.get(slot or "", [])
+                if not bound and isinstance(expression, ast.Name):
+                    return True
+                return any(self._is_computed(o, depth + 1) for o in bound if _slot(o) != slot)
+        return True
+
+    def is_configured(self, test: ast.expr, depth: int = 0) -> bool:
+        """Whether a condition reads only settings that the program itself gives to all ranks.
+
+        A setting is an argument or an option that has a name, as in ``Namespace(sync=True)`` or
+        ``add_argument("--sync")``, and that nothing assigns later.
+        """
+        match test:
+            case ast.Constant():
+                return True
+            case ast.UnaryOp(operand=operand):
+                return self.is_configured(operand, depth)
+            case ast.BoolOp(values=parts):
+                return all(self.is_configured(part, depth) for part in parts)
+            case ast.Compare(left=left, comparators=others):
+                return all(self.is_configured(part, depth) for part in (left, *others))
+            case ast.Attribute(attr=name):
+                return name in self._options and f".{name}" not in self._bindings
+            case ast.Name(id=name) if depth < _DEPTH and not self._is_rank(test):
+                bound = self._bindings.get(name, [])
+                return len(bound) == 1 and self.is_configured(bound[0], depth + 1)
+        return False
+
+    @cached_property
+    def _options(self) -> set[str]:
+        """The names of constants and options that the program gives by name."""
+        found: set[str] = set()
+        for call in (n for nodes in self._documents for n in nodes if isinstance(n, ast.Call)):
+            found |= {
+                one.arg for one in call.keywords if one.arg and isinstance(one.value, ast.Constant)
+            }
+            if called_name(call) == "add_argument":
+                given = [a.value for a in call.args if isinstance(a, ast.Constant)]
+                found |= {a.lstrip("-").replace("-", "_") for a in given if isinstance(a, str)}
+        return found - _RANK
 
     def _is_setting(self, expression: ast.expr, depth: int = 0) -> bool:
         if isinstance(expression, ast.Constant):

@@ -380,6 +380,8 @@ class _Paths:
         """Whether a condition without rank or clock may have different values on the two ranks."""
         if self.conditions.reads_only(test, self.counters) or self.conditions.is_agreed(test):
             return False
+        if self.conditions.is_configured(test):
+            return False
         if variables_in(test) and variables_in(test) <= self._passed_constants():
             return False
         holds = self.program.truth(test, self.absent.rank)
@@ -486,6 +488,18 @@ class _Paths:
         fixed = isinstance(node, (ast.For, ast.AsyncFor)) and self._is_fixed(node.iter)
         if not fixed and not self._has_as_many_batches(node) and not self._ran_as_far(node):
             yield from self._uneven(node)
+        elif fixed and self._is_resumed(node):
+            yield from (replace(one, priority=7) for one in self._uneven(node))
+
+    @staticmethod
+    def _is_resumed(node: LoopNode) -> bool:
+        """Whether a loop's ``range`` begins at a value, which only some ranks may have resumed."""
+        return (
+            isinstance(node, ast.For)
+            and is_call(node.iter, "range")
+            and len(node.iter.args) > 1
+            and not isinstance(node.iter.args[0], ast.Constant)
+        )
 
     def _ran_as_far(self, node: LoopNode) -> bool:
         """Whether the absent rank, when it last ran a loop, made the call in as many rounds.
@@ -542,6 +556,9 @@ class _Paths:
         if mine > theirs:
             # A rank that never reached the line may also have missed it for another reason.
             priority = 3 if theirs else 6
+            iterable = node.iter if isinstance(node, (ast.For, ast.AsyncFor)) else None
+            if theirs and iterable is not None and not self.conditions.counts_data(iterable):
+                priority = 5  # ranks leave such a loop early more often than they count otherwise
             yield self._reason(priority, "uneven-iterations", node, "uneven-rounds", **values)
 
     def _leaving_handler(self, handler: ast.ExceptHandler) -> Reason:
@@ -554,6 +571,25 @@ class _Paths:
         """Whether the absent rank stands in the loop around the line, which runs only once."""
         loops = [loop for one in (self.place, *self.outer) for loop in self.program.loops(one)]
         return len(loops) == 1 and self._is_in(loops[0])
+
+    def _is_in_only_call(self) -> bool:
+        """Whether the absent rank stands in the same call of the line's function as the other one.
+
+        The same lines of the program called it on both ranks, directly, and no loop is around them.
+        """
+        name = next(iter(self.program.functions_around(self.place)), None)
+        own = (self.place.file, name)
+        number = next((i for i, o in enumerate(self.stack) if (o.file, o.function) == own), None)
+        if name is None or number is None or len(self.stack) - number - 1 != len(self.outer):
+            return False
+        called = name
+        for mine, theirs in zip(self.outer, self.stack[number + 1 :], strict=True):
+            statement = self.program.statement_at(mine)
+            direct = statement is not None and any(is_call(c, called) for c in calls_in(statement))
+            if not mine.is_same_line(theirs) or self.program.loops(mine) or not direct:
+                return False
+            called = mine.function
+        return True
 
     def _early_exit(self, block: Block, handler: ast.ExceptHandler | None) -> Iterator[Reason]:
         """Conditions before the line, in the same block, under which some ranks leave the block."""
@@ -568,6 +604,8 @@ class _Paths:
                 continue
             leaving = next((one for one in statement.body if isinstance(one, LEAVES)), None)
             if leaving is None or (isinstance(leaving, ast.Break) and self._is_in_only_loop()):
+                continue
+            if isinstance(leaving, ast.Return) and self._is_in_only_call():
                 continue
             if handler is not None and isinstance(leaving, ast.Raise):
                 cause, raised_line = "exception-swallowed", leaving.lineno

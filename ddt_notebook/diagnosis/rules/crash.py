@@ -169,8 +169,12 @@ def _other_arm(context: Context, call: Call, report: RankReport, died: RankRepor
         for theirs in ended:
             same = (mine.file, mine.function) == (theirs.file, theirs.function)
             if same and mine.line != theirs.line:
-                at = replace(call, where=mine)
-                return context.why_absent(at, report, died, theirs)
+                reason = context.why_absent(replace(call, where=mine), report, died, theirs)
+                if reason is None:  # or the other rank has gone past the line of the one that died
+                    reason = context.why_inferred(replace(call, where=theirs), died, report, mine)
+                    decided = reason is not None and reason.kind == "decided-by-each-rank"
+                    return reason if decided else None
+                return reason
     return None
 
 

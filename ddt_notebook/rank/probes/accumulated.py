@@ -189,7 +189,7 @@ def parts(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def elements(value: Any) -> Iterator[float]:
-    """A number, or the elements of a small tensor on the CPU."""
+    """A number, or the elements of a small tensor on the CPU, as far as they are finite."""
     if isinstance(value, (int, float)):
         if not isinstance(value, bool) and isfinite(value):
             yield float(value)
@@ -201,7 +201,7 @@ def elements(value: Any) -> Iterator[float]:
         and not value.is_complex()
         and value.dtype is not torch.bool
     ):
-        yield from map(float, _read(value.detach().reshape(-1)))
+        yield from filter(isfinite, map(float, _read(value.detach().reshape(-1))))
 
 
 #: The record of this process.

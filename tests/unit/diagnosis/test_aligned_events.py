@@ -33,3 +33,12 @@ def test_where_the_callers_are_not_known_the_line_counts() -> None:
     one, other = [event("step", 8, 9), FORWARD], [event("step", 8, 10), FORWARD]
     (parting,) = align(one, other, (100, 200))
     assert parting.apart == ((100, 101), (200, 201))
+
+
+def test_a_loop_that_asks_its_loader_once_more_on_one_rank_parts_at_the_loop() -> None:
+    """One rank's loader works for its next batch when the other rank's loop has ended."""
+    item, more, ends = event("item", 3, kind="return"), event("fit", 40, 41), event("fit", 40, 50)
+    one = [item, item, more, ends, item, item]
+    other = [item, item, more, item, item, more]
+    (parting,) = align(one, other, (0, 0))
+    assert (parting.absent, parting.waiter) == (ends, more)

@@ -492,3 +492,28 @@ def test_a_condition_behind_the_order_of_two_models_is_named():
     same = replace(died, crash_text=crash.replace("line 8", "line 5"))
     scene = snapshot(same, raised(1, own, error=gone), source=source, outcome="failed")
     assert only(diagnose(scene)).cause == "different-collectives"
+
+
+def test_a_condition_under_which_only_the_rank_that_died_made_a_call():
+    source = (
+        "def step(batch):\n"
+        "    if draw() < 0.1:\n"
+        "        penalty(batch).backward()\n"
+        "    loss(batch).backward()\n"
+        "for batch in batches:\n"
+        "    step(batch)\n"
+    )
+    own = all_reduce(4, source="flight recorder", caller="DistributedDataParallel", reduce_op=None)
+    frames = at(6), at(4, function="step")
+    gone = peer_error(0, where=frames[-1], frames=frames)
+    file = frames[0].file
+    crash = (
+        "Current thread 0x1 (most recent call first):\n"
+        f'  File "{file}", line 3 in step\n  File "{file}", line 6 in <module>\n'
+    )
+    text = "Received data size doesn't match expected size."
+    died = rank(1, state="died", exit_signal=6, abort_text=text, crash_text=crash)
+    scene = snapshot(raised(0, own, error=gone), died, source=source, outcome="failed")
+    finding = only(diagnose(scene))
+    assert (finding.kind, finding.cause) == ("died", "collective-under-local-condition")
+    assert any(one.place is not None and one.place.line == 2 for one in finding.facts)

@@ -518,3 +518,39 @@ def test_a_condition_that_set_the_first_round(
         Rank(1, [(2, 3), (4, 5), 5, (4, 0)]),
     )
     assert (found.cause, _line(found)) == (cause, line)
+
+
+EPOCHS = """for batch in range(9):
+    for epoch in range(4):
+        dist.all_reduce(x)
+        if kl > most:
+            break
+"""
+
+
+def test_a_break_comes_before_rounds_that_met_by_chance() -> None:
+    """Each rank breaks once, in another epoch, so that the last event only shows the loop's end."""
+    goes_on, stops = [(2, 3), 3, (4, 2)], [(2, 3), 3, (4, 5)]
+    one = [(1, 2), *stops, (1, 2), *goes_on * 4, (2, 1), (1, 2), *goes_on, *stops, (1, 0)]
+    two = [(1, 2), *goes_on * 4, (2, 1), (1, 2), *stops, (1, 2), *goes_on * 3, (2, 3), 3]
+    found = _found(EPOCHS, Rank(0, one), Rank(1, two, "blocked"))
+    assert (found.cause, _line(found)) == ("collective-under-local-condition", 4)
+
+
+LOGS = """for step in range(9):
+    dist.all_reduce(x)
+    if rank == 0:
+        if step % 2 == 0:
+            for batch in held_out:
+                if batch > 4:
+                    break
+    if stop:
+        break
+"""
+
+
+def test_a_break_of_an_inner_loop_does_not_leave_the_outer_one() -> None:
+    stops = [(1, 2), 2, (3, 4), (4, 5), (5, 6), (6, 7), (8, 9)]
+    waits = [(1, 2), 2, (3, 8), (8, 1), (1, 2), 2]
+    found = _found(LOGS, Rank(0, stops), Rank(1, waits, "blocked"))
+    assert (found.cause, _line(found)) == ("collective-under-local-condition", 8)

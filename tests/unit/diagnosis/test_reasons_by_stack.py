@@ -13,7 +13,7 @@ from ddt_notebook.model import Cell, Finding, RankReport
 from ddt_notebook.model.branches import BranchOutcome, RankBranches
 from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition
 
-from .builders import all_reduce, at, call, only, rank, snapshot
+from .builders import all_reduce, at, call, only, peer_error, raised, rank, snapshot
 
 
 def stands(number: int, *calls: Any, lines: Sequence[tuple[int, str]]) -> RankReport:
@@ -288,3 +288,118 @@ def test_a_handler_that_reported_its_error_and_tried_again(noted_before: bool) -
     seen = [one for one in finding.facts if one.kind == "parted"]
     assert [one.place.line for one in seen if one.place] == [6] * noted_before
     assert (finding.cause == "exception-swallowed") is noted_before
+
+
+REPORTS = """\
+def run():
+    for epoch in range(9):
+        if mine == best:
+            dist.all_reduce(x)
+        train()
+
+def train():
+    dist.all_reduce(y)
+
+try:
+    run()
+except Exception as error:
+    print(error)
+"""
+
+
+def test_a_handler_that_reported_the_lost_connection_is_no_reason() -> None:
+    noted = BranchOutcome(
+        file=at(1).file, line=13, function="<module>", kind="handled", error="RuntimeError"
+    )
+    branches = RankBranches(rank=1, outcomes=(noted,), events=(0,), callbacks_only=True)
+    waits = stands(0, all_reduce(4), lines=[(11, "<module>"), (4, "run")])
+    where = at(8, function="train")
+    error = replace(peer_error(None, where=where), frames=(at(11), at(5, function="run"), where))
+    other = raised(1, replace(all_reduce(8), shapes=((9,),), where=where), error=error)
+    finding = found(waits, other, source=REPORTS, branches=(branches,))
+    assert finding.cause != "exception-swallowed"
+
+
+ROUNDS_OR_BREAK = """\
+def fit(args, rows):
+    for step in range({rounds}):
+        dist.all_reduce(x)
+        if loss(rows) < args.best:
+            break
+"""
+
+
+@pytest.mark.parametrize(
+    ("rounds", "line"),
+    [("args.steps", 4), ("2 * int(args.steps)", 4), ("len(rows)", 2), ("count(rows)", 2)],
+)
+def test_a_loop_that_counts_alike_was_left_early(rounds: str, line: int) -> None:
+    waiter = stands(0, *[all_reduce(3)] * 3, lines=[(6, "<module>"), (3, "fit")])
+    other = rank(1, *[all_reduce(3)] * 2)
+    assert_reason_at(found(waiter, other, source=ROUNDS_OR_BREAK.format(rounds=rounds)), line)
+
+
+RESUMES = """\
+first = load(path)["epoch"]
+for epoch in range(first, 9):
+    dist.all_reduce(x)
+"""
+
+
+@pytest.mark.parametrize("begins", ["first, 9", "9", "0, 9"])
+def test_a_loop_that_begins_where_a_run_was_resumed(begins: str) -> None:
+    source = RESUMES.replace("first, 9", begins)
+    waiter = stands(0, *[all_reduce(3)] * 3, lines=[(3, "<module>")])
+    finding = found(waiter, rank(1, *[all_reduce(3)] * 2), source=source)
+    named = begins == "first, 9"
+    assert finding.cause == ("uneven-iterations" if named else "rank-skips-collective")
+
+
+OPTIONS = """\
+def validate(model, {given}):
+    for batch in held_out:
+        if {test}:
+            dist.all_reduce(x)
+
+options = argparse.Namespace(spread=True, depth=3)
+for step in range(9):
+    validate(model, {passed})
+    dist.barrier()
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "passed", "line"),
+    [
+        ("spread", "options.spread", 2),
+        ("spread and options.depth > 2", "options.spread", 2),
+        ("spread", "batch.spread_out", 3),
+        ("spread > batch.mean()", "options.spread", 3),
+    ],
+)
+def test_a_condition_on_options_is_the_same_on_all_ranks(test: str, passed: str, line: int) -> None:
+    source = OPTIONS.format(given="spread", test=test, passed=passed)
+    waiter = stands(0, *[all_reduce(4)] * 3, lines=[(8, "<module>"), (4, "validate")])
+    other = stands(1, *[all_reduce(4)] * 2, call("barrier", 9), lines=[(9, "<module>")])
+    assert_reason_at(found(waiter, other, source=source), line)
+
+
+LEAVES = """\
+def main():
+    if rank > 1:
+        return
+    dist.all_reduce(x)
+    {inner}
+    dist.barrier()
+
+{outer}main()
+"""
+
+
+@pytest.mark.parametrize("outer", ["", "for run in runs: "])
+def test_a_rank_that_still_stands_in_the_function_has_not_returned_from_it(outer: str) -> None:
+    source = LEAVES.format(inner="steps()", outer=outer)
+    waiter = stands(0, all_reduce(4), lines=[(8, "<module>"), (4, "main")])
+    left = stands(2, call("barrier", 6), lines=[(8, "<module>"), (6, "main")])
+    finding = found(waiter, left, source=source)
+    assert (finding.cause == "early-exit-on-rank-condition") is bool(outer)
