@@ -57,6 +57,16 @@ def host_shown(ranks: Iterable[int]) -> str:
     return hosts.pop() if len(hosts) == 1 else ""
 
 
+def hosts_shown(ranks: Iterable[int]) -> dict[str, list[int]]:
+    """The ranks of each host, if hosts are shown."""
+    known = _HOSTS.get()
+    found: dict[str, list[int]] = {}
+    for rank in sorted(ranks):
+        if rank in known:
+            found.setdefault(known[rank], []).append(rank)
+    return found
+
+
 def _on_host(ranks: Iterable[int]) -> str:
     host = host_shown(ranks)
     return f" · {host}" if host else ""

@@ -44,6 +44,8 @@ class RankStatus:
         How often the process group has been formed.
     host
         Name of its host; empty for the machine of the notebook.
+    device
+        The value of the variable ``device`` in the rank.
     """
 
     rank: int
@@ -55,6 +57,7 @@ class RankStatus:
     share_bytes: int
     generation: int
     host: str = ""
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +162,7 @@ def _rank_status(
         share_bytes=handle.process.memory_share(),
         generation=generation,
         host=handle.host,
+        device=handle.device,
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from .. import formatting
 from . import safe
 from .displayable import Displayable
 
@@ -136,7 +137,7 @@ def gantt(lanes: Lanes, ranks: Sequence[int], describe: Callable[[Any, int], str
         )
     axis = {
         "tickvals": list(row.values()),
-        "ticktext": [f"rank {rank}" for rank in ranks],
+        "ticktext": [formatting.ranks_text((rank,)) for rank in ranks],
         "range": [len(ranks) - 0.4, -0.6],
         "fixedrange": True,
         "zeroline": False,

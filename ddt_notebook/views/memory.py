@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..formatting import naming_hosts
 from ..model import Snapshot
 from ..model.memory import KINDS, MemoryKind, RankMemory
 from ..model.torch_features import ACTIVATIONS, DDP_BUCKETS
@@ -155,6 +156,8 @@ class MemoryView(RunView, Figured):
         """Memory over time, one line for each rank, and the limits that are near."""
         start = min((m.started_s for m in self.snapshot.memory if m.at_ms), default=0.0)
         data, highest = [], 0.0
+        with naming_hosts(self.snapshot.hosts):
+            names = {memory.rank: words.ranks((memory.rank,)) for memory in self.snapshot.memory}
         for at, memory in enumerate(m for m in self.snapshot.memory if m.at_ms):
             megabytes = [round(kb * 1024 / 1e6, 2) for kb in _course(memory)]
             highest = max(highest, *megabytes)
@@ -167,7 +170,7 @@ class MemoryView(RunView, Figured):
                 {
                     "type": "scatter",
                     "mode": "lines",
-                    "name": f"rank {memory.rank}",
+                    "name": names[memory.rank],
                     "x": [round(ms + shift, 1) for ms in memory.at_ms],
                     "y": megabytes,
                     "line": line,
@@ -266,7 +269,7 @@ class MemoryView(RunView, Figured):
     def _rank_rows(self, width: int) -> list[tuple[str, ...]]:
         return [
             (
-                str(memory.rank),
+                words.ranks_cell((memory.rank,)),
                 words.size(memory.rss_bytes),
                 words.size(memory.peak_bytes) if memory.peak_bytes else "",
                 words.size(memory.pss_bytes) if memory.pss_bytes else "",

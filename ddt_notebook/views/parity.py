@@ -384,8 +384,8 @@ def _first_difference(found: Disagreement, measured: Measured | None) -> str:
             safe.middle(difference.there, 24),
         )
         return (
-            f"element {at} is {there} on rank {difference.reference}, but {here} on rank "
-            f"{measured.rank}"
+            f"element {at} is {there} on {words.ranks((difference.reference,))}, but {here} on "
+            f"{words.ranks((measured.rank,))}"
         )
     if found.role == "setting" or kinds[0].endswith("scalar"):
         return ", ".join(

@@ -62,12 +62,30 @@ class RunView(Displayable):
             "view": self.name,
             "cell": self.snapshot.cell.number,
             "flags": [dataclasses.asdict(flag) for flag in self.flags],
-            "rows": self._records(),
+            "rows": self._rows_with_hosts(),
         }
 
     def to_frame(self) -> Any:
-        """The rows as a pandas DataFrame; subclasses document the columns."""
-        return dataframe.frame(self._records(), self.columns)
+        """The rows as a pandas DataFrame; subclasses document the columns.
+
+        If the ranks were on several hosts, ``host`` follows ``rank``.
+        """
+        columns = list(self.columns)
+        if "rank" in columns and self._on_several_hosts:
+            columns.insert(columns.index("rank") + 1, "host")
+        return dataframe.frame(self._rows_with_hosts(), columns)
+
+    @property
+    def _on_several_hosts(self) -> bool:
+        return len({host for host in self.snapshot.hosts.values() if host}) > 1
+
+    def _rows_with_hosts(self) -> list[dict[str, Any]]:
+        rows, hosts = self._records(), self.snapshot.hosts
+        if self._on_several_hosts:
+            return [
+                row | {"host": hosts.get(row["rank"], "")} if "rank" in row else row for row in rows
+            ]
+        return rows
 
     def unseen(self) -> str:
         """Why the view has nothing to judge; empty if it has."""

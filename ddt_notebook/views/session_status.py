@@ -38,6 +38,8 @@ class RankStatusLike(Protocol):
     def share_bytes(self) -> int: ...
     @property
     def host(self) -> str: ...
+    @property
+    def device(self) -> str: ...
 
 
 class HostVersionsLike(Protocol):
@@ -95,7 +97,7 @@ class StatusView(Displayable):
 
     def to_text(self) -> str:
         """The table in columns."""
-        lines = [self._summary(), *terminal.aligned([_HEAD, *self._rows()])]
+        lines = [self._summary(), *terminal.aligned([self._head, *self._rows()])]
         return "\n".join(
             lines + [line for note in self._notes() for line in terminal.wrap("note", note)]
         )
@@ -103,7 +105,7 @@ class StatusView(Displayable):
     def to_html(self) -> str:
         """The table as HTML."""
         notes = [html.line(html.tag("b", "note "), note) for note in self._notes()]
-        return html.view(html.line(self._summary()), html.table(self._rows(), _HEAD), *notes)
+        return html.view(html.line(self._summary()), html.table(self._rows(), self._head), *notes)
 
     def _notes(self) -> list[str]:
         """Notes for the reader, and what cannot be observed with this version of PyTorch."""
@@ -126,13 +128,27 @@ class StatusView(Displayable):
             parts.append("a hang is held: %ddt_release ends it")
         return " · ".join(parts)
 
+    @property
+    def _has_devices(self) -> bool:
+        return any(rank.device not in ("", "cpu") for rank in self._status.ranks)
+
+    @property
+    def _head(self) -> tuple[str, ...]:
+        return (_HEAD[0], "device", *_HEAD[1:]) if self._has_devices else _HEAD
+
     def _rows(self) -> list[tuple[str, ...]]:
         ranks = self._status.ranks
         alike = source_positions.group(
             ranks, lambda r: (r.host, _state(r)) if len(ranks) > ROWS else r.rank
         )
         with naming_hosts({rank.rank: rank.host for rank in ranks}):
-            return [_row(members) for _, members in alike]
+            rows = [(members, _row(members)) for _, members in alike]
+        if not self._has_devices:
+            return [row for _, row in rows]
+        return [
+            (row[0], safe.listing((m.device for m in members if m.device), ROWS), *row[1:])
+            for members, row in rows
+        ]
 
 
 def _differing(versions: Sequence[HostVersionsLike]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from .. import formatting
 from ..formatting import ranks_label
 from ..model.partition import SHARD_SLOTS, ModelShard
 from . import html, safe, sparklines, terminal, words
@@ -14,6 +15,8 @@ from .source_positions import group
 ROWS = 8
 
 _HEAD = ("rank", "parameters", "of all", "bytes", "spread")
+#: A slot of which this percentage is held counts as whole, since it was rounded.
+_WHOLE = 99
 #: Characters of the name of a strip in a terminal.
 _NAME = 18
 
@@ -39,6 +42,8 @@ def to_text(name: str, by_rank: Mapping[int, ModelShard]) -> Iterator[str]:
         yield f"  {safe.middle(who, _NAME):<{width}}  │{strip}│"
     if strips:
         yield f"    {_legend(by_rank)}"
+    if hosts := _by_host(by_rank):
+        yield from terminal.wrap("", hosts)
 
 
 def to_html(name: str, by_rank: Mapping[int, ModelShard]) -> Iterator[Markup]:
@@ -50,6 +55,8 @@ def to_html(name: str, by_rank: Mapping[int, ModelShard]) -> Iterator[Markup]:
             [(safe.middle(who, 60), sparklines.fixed_width(strip)) for who, strip in strips]
         )
         yield html.line(_legend(by_rank))
+    if hosts := _by_host(by_rank):
+        yield html.line(hosts)
 
 
 def _subject(name: str, by_rank: Mapping[int, ModelShard]) -> str:
@@ -108,9 +115,36 @@ def _who(ranks: Sequence[int], by_rank: Mapping[int, ModelShard]) -> str:
     return " ".join([ranks_label(ranks), *places])
 
 
+def _by_host(by_rank: Mapping[int, ModelShard]) -> str:
+    """Which share of the whole the ranks of each host hold together; empty for one host.
+
+    A host that lacks a part gets it over the network whenever the whole is needed.
+    """
+    if not all(len(shard.slots) == SHARD_SLOTS for shard in by_rank.values()):
+        return ""
+    shares: dict[str, list[str]] = {}
+    for host, ranks in formatting.hosts_shown(by_rank).items():
+        parts = {by_rank[rank].slots for rank in ranks}  # ranks with equal ones hold copies
+        slots = [min(100, sum(held)) for held in zip(*parts, strict=True)]
+        share = sum(slots) / len(slots)
+        text = "all of it" if min(slots) >= _WHOLE else f"{share:.1f}% of it"
+        shares.setdefault(text, []).append(host)
+    each = [
+        f"{_names(hosts)} {'hold' if len(hosts) > 1 else 'holds'} {text}"
+        + " each" * (len(hosts) > 1)
+        for text, hosts in shares.items()
+    ]
+    return f"by host: {'; '.join(each)}" if each else ""
+
+
+def _names(hosts: Sequence[str]) -> str:
+    names = formatting.in_runs(hosts)
+    return formatting.listing(names) if len(names) <= ROWS else safe.listing(names, ROWS)
+
+
 def _held(percent: int) -> str:
-    """One slot; one that was rounded counts as whole."""
-    return "█" if percent >= 99 else "▒" if percent > 0 else "░"
+    """One slot."""
+    return "█" if percent >= _WHOLE else "▒" if percent > 0 else "░"
 
 
 def _legend(by_rank: Mapping[int, ModelShard]) -> str:

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ..formatting import ranks_label
+from ..formatting import naming_hosts, ranks_label
 from ..model import Call, Snapshot
 from ..model.critical_path import Part, Wait, critical_path, waits
 from ..model.meetings import Meeting, lateness, meetings
@@ -227,6 +227,10 @@ class TimelineView(RunView, Figured):
         begin, finish = self._extent()
         low = begin if start_ms is None else begin + start_ms / 1e3
         high = finish if end_ms is None else begin + end_ms / 1e3
+        with naming_hosts(self.snapshot.hosts):
+            return self._drawn(begin, low, high)
+
+    def _drawn(self, begin: float, low: float, high: float) -> Figure:
         ranks = [report.rank for report in self.snapshot.ranks]
         lanes = self._bars(begin, low, high)
         if lanes is not None:

@@ -381,6 +381,17 @@ def test_shards_are_drawn_with_their_places_on_the_mesh() -> None:
     for said in ("ranks 1, 3 shard 1", first + second, "devices are recorded in a run with"):
         assert said in view.to_html()
     assert "│" not in str(ddt.partition(run))
+    assert "by host" not in str(view)
+    # copies lie on both hosts, or each host lacks what the other one has
+    for hosts, said in (
+        ("aabb", "by host: a and b hold all of it each"),
+        ("abab", "by host: a and b hold 50.0% of it each"),
+        ("aaab", "by host: a holds all of it; b holds 50.0% of it"),
+    ):
+        ranks = tuple(RankReport(rank=rank, host=host) for rank, host in enumerate(hosts))
+        there = ddt.placement(replace(run, ranks=ranks))
+        assert said in str(there)
+        assert said in there.to_html()
     job = replace(run, origin="job")
     assert "1 sharded object" in str(ddt.placement(job))
     assert "%%ddt_debug" not in str(ddt.placement(job))

@@ -15,6 +15,7 @@ class Rank:
     memory_bytes: int | None = 210_000_000
     share_bytes: int = 60_000_000
     host: str = ""
+    device: str = "cpu"
 
 
 @dataclass
@@ -88,6 +89,14 @@ def test_hosts_are_named() -> None:
     assert [line.split("  ")[1] for line in repr(many).splitlines()[2:]] == [
         "0-5 · nodeA",
         "6-11 · nodeB",
+    ]
+
+
+def test_devices_are_shown_beside_the_hosts() -> None:
+    ranks = [Rank(r, host=f"node{r // 2}", device=f"cuda:{r % 2}") for r in range(4)]
+    assert [line.split()[:4] for line in repr(StatusView(Status(ranks))).splitlines()[1:]] == [
+        ["rank", "device", "pid", "state"],
+        *([str(r), "·", f"node{r // 2}", f"cuda:{r % 2}"] for r in range(4)),
     ]
 
 

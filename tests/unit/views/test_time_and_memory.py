@@ -159,6 +159,17 @@ def test_the_host_of_a_late_rank_is_named() -> None:
     assert "rank 1 · node1 came last" in str(ddt.timeline(there))
     path = str(ddt.timeline(there)).partition("critical path")[2]
     assert "rank 1 · node1 " in " ".join(path.split())
+    assert "rank 1 · node1" in json.dumps(ddt.timeline(there).to_plotly(), ensure_ascii=False)
+    assert [row["host"] for row in ddt.timeline(there).to_json()["rows"]] == ["node0", "node1"]
+    assert list(ddt.timeline(there).to_frame().columns)[:2] == ["rank", "host"]
+    assert "host" not in ddt.timeline(run).to_frame().columns
+    memory = ddt.memory(there)
+    for shown in (
+        str(memory),
+        memory.to_html(),
+        json.dumps(memory.to_plotly(), ensure_ascii=False),
+    ):
+        assert "1 · node1" in shown
 
 
 def test_a_single_late_arrival_is_shown_and_not_flagged() -> None:
