@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 QUICKSTART := notebooks/00-quickstart.ipynb
 
-.PHONY: help demo test test-torch test-trainers test-lightning test-deepspeed test-tensorflow test-megatron test-hosts test-neighbours test-exercises lab lint format bench fuzz soak notebooks docs chromium extension clean
+.PHONY: help demo test test-torch test-trainers test-lightning test-deepspeed test-tensorflow test-megatron test-horovod test-hosts test-neighbours test-exercises lab lint format bench fuzz soak notebooks docs chromium extension clean
 
 help:
 	@echo "make demo    run the quick start, print its findings, write demo.html"
@@ -14,6 +14,7 @@ help:
 	@echo "make test-deepspeed   test programs of DeepSpeed"
 	@echo "make test-tensorflow   test programs of TensorFlow and Keras"
 	@echo "make test-megatron   test programs of Megatron-core"
+	@echo "make test-horovod   build Horovod (about 15 minutes), and test programs of it"
 	@echo "make test-hosts   test sessions on several hosts made of network namespaces (needs root)"
 	@echo "make test-neighbours   test JupyterLab with other extensions beside ours"
 	@echo "make test-exercises   grade all wrong and right repairs of the exercises"
@@ -114,6 +115,18 @@ test-megatron:
 		nbval pytest pytest-rerunfailures pytest-timeout
 	$(MEGATRON_VENV)/bin/python -m pytest --nbval-lax --nbval-cell-timeout=240 --nbval-current-env \
 		tests/megatron tests/multiprocess/test_cards.py $(OF_MEGATRON) -k megatron
+
+# Its last release, of June 2023, is built here; that needs g++ and cmake. No other part is compiled.
+HOROVOD_VENV = .venv-horovod
+test-horovod: $(HOROVOD_VENV)/.built
+	$(HOROVOD_VENV)/bin/python -m pytest tests/horovod tests/multiprocess/test_cards.py -k horovod
+
+$(HOROVOD_VENV)/.built: tools/build_horovod.py constraints.txt
+	test -x $(HOROVOD_VENV)/bin/python || $(PYTHON) -m venv $(HOROVOD_VENV)
+	$(HOROVOD_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[demo]' \
+		pytest pytest-rerunfailures pytest-timeout
+	$(HOROVOD_VENV)/bin/python tools/build_horovod.py
+	@touch $@
 
 # Hosts are network namespaces: needs root. Debian's packages are installed where they are missing.
 HOST_PACKAGES := iproute2 nftables faketime openssh-server openssh-client slurm-wlm

@@ -26,7 +26,7 @@ def runnable(name: str) -> FaultCard:
     one = card(name)
     framework = PREPARED.get(one.framework)
     for module in framework.modules if framework is not None else ():
-        pytest.importorskip(module, reason=f"make test-{framework.extra} installs it")
+        pytest.importorskip(module, reason=f"make test-{one.framework} installs it")
     for module in one.needs:
         pytest.importorskip(module, reason=f"make test-{module.partition('.')[0]} installs it")
     return one

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ddt_notebook.model import Call, RankReport
 from ddt_notebook.model.collective import shape_label
-from ddt_notebook.model.operations import OPERATIONS
+from ddt_notebook.model.operations import known_operation
 
 #: A tensor with at most this many elements may be a loss, a count or a metric. From 4 to 32 no
 #: verdict on the recorded runs changes (`benchmarks.thresholds`).
@@ -74,7 +74,7 @@ def communication(report: RankReport) -> Communication:
     other = messages = 0
     for call in report.calls:
         shapes = [shape_label(shape) for shape in call.shapes]
-        operation = OPERATIONS.get(call.op)
+        operation = known_operation(call.op)
         if call.kind == "setup" or _is_ddp(call) or (operation and operation.tensors is None):
             continue  # it sends objects, or only a signal
         messages += call.kind == "p2p"

@@ -6,10 +6,12 @@ Collectives are matched by group and sequence number; for messages see `matched_
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ddt_notebook.model import Call, Snapshot
+from ddt_notebook.model.horovod import has_joined
+from ddt_notebook.model.operations import HOROVOD_JOIN
 from ddt_notebook.model.parity import minority
 from ddt_notebook.model.position import Position
 
@@ -117,17 +119,21 @@ def match(snapshot: Snapshot) -> Matching:
     """Match the calls of all ranks of a snapshot."""
     by_group, outsiders = _meetings(snapshot)
     kept_whole = {report.rank: not report.calls_dropped for report in snapshot.ranks}
+    joined = {
+        report.rank: [call for call in report.calls if call.op == HOROVOD_JOIN]
+        for report in snapshot.ranks
+    }
     mismatches: list[Mismatch] = []
     absences: list[Absence] = []
     swaps: list[Swap] = []
     for group, meetings in sorted(by_group.items()):
         differing = _mismatches(group, meetings)
-        missing = _absences(group, meetings, snapshot, kept_whole)
+        missing = _absences(group, meetings, snapshot, kept_whole, joined)
         if (differing or missing) and snapshot.outcome == "ok" and _any_failed(meetings):
             # The other ranks may never have seen a call that raised and was caught.
             reached = _without_failed(meetings)
             if not _mismatches(group, reached) and not _absences(
-                group, reached, snapshot, kept_whole
+                group, reached, snapshot, kept_whole, joined
             ):
                 continue
         mismatches += differing
@@ -140,7 +146,7 @@ def match(snapshot: Snapshot) -> Matching:
         groups=len(by_group),
         messages=messages,
         meetings=by_group,
-        mismatches=tuple(mismatches),
+        mismatches=tuple(_by_line(mismatches) if snapshot.framework == "horovod" else mismatches),
         message_mismatches=tuple(message_mismatches),
         absences=tuple(absences),
         lone_messages=tuple(lone_messages),
@@ -208,6 +214,17 @@ def _mismatches(group: str, meetings: Meetings) -> list[Mismatch]:
     return [replace(mismatch, later=later[key]) for key, mismatch in found.items()]
 
 
+def _by_line(mismatches: list[Mismatch]) -> Iterator[Mismatch]:
+    """Yield one mismatch of those that one line makes with tensors of several names."""
+    together: dict[tuple[object, ...], list[Mismatch]] = defaultdict(list)
+    for one in mismatches:
+        together[one.fields, *(_place(side.call.where) for side in one.sides)].append(one)
+    for alike in together.values():
+        raised = [one for one in alike if any(c.status == "failed" for c in one.calls.values())]
+        first = (raised or alike)[0]
+        yield replace(first, later=sum(one.later for one in alike) + len(alike) - 1)
+
+
 def _mismatch(
     group: str, sequence: int, calls: dict[int, Call], known: dict[object, tuple[str, ...]]
 ) -> Mismatch | None:
@@ -245,16 +262,24 @@ def _mismatch(
 
 
 def _absences(
-    group: str, meetings: Meetings, snapshot: Snapshot, kept_whole: Mapping[int, bool]
+    group: str,
+    meetings: Meetings,
+    snapshot: Snapshot,
+    kept_whole: Mapping[int, bool],
+    joined: Mapping[int, Sequence[Call]],
 ) -> list[Absence]:
-    """Return what some members never entered; ``kept_whole``: ranks with all their calls."""
+    """Return what some members never entered.
+
+    ``kept_whole``: ranks with all their calls; ``joined``: their calls of ``hvd.join()``.
+    """
     first_kept: dict[int, int] = {}
     for sequence in sorted(meetings):
         for rank in meetings[sequence]:
             first_kept.setdefault(rank, sequence)
     absences = []
     for sequence, entered in sorted(meetings.items()):
-        members = next(iter(entered.values())).members or snapshot.groups.get(group, ())
+        first = next(iter(entered.values()))
+        members = first.members or snapshot.groups.get(group, ())
         if len(entered) >= len(members):
             continue
         absent = tuple(
@@ -262,6 +287,7 @@ def _absences(
             for rank in members
             if rank in kept_whole
             and rank not in entered
+            and not has_joined(first, joined[rank])
             and (kept_whole[rank] or first_kept.get(rank, sequence + 1) <= sequence)
         )
         if absent:

@@ -72,6 +72,7 @@ def _scope(context: Context, ok: bool) -> Scope:
         collectives=matching.collectives,
         groups=matching.groups,
         messages=matching.messages,
+        by_tensor=snapshot.framework == "horovod",
         agree=ok and bool(matching.collectives or matching.messages),
         calls_dropped=max((report.calls_dropped for report in snapshot.ranks), default=0),
         idle=tuple(report.rank for report in snapshot.ranks if report.state == "idle"),

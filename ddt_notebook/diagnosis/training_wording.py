@@ -19,10 +19,16 @@ _INDICES = 8
 
 
 def label_of(values: Values) -> str:
-    """Return ``all_reduce #17 (10 × float32)``."""
-    return call_label(
+    """Return ``all_reduce #17 (10 × float32)``, in Horovod with the name of the tensor."""
+    label = call_label(
         values["op"], values.get("sequence"), values.get("shapes", ()), values.get("dtypes", ())
     )
+    return label + of_tensor(values)
+
+
+def of_tensor(values: Values) -> str:
+    """Return `` of tensor weight``; empty if ranks do not meet by a tensor's name."""
+    return f" of tensor {values['tensor']}" if "tensor" in values else ""
 
 
 def _names(values: Values) -> str:

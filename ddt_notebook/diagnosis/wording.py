@@ -43,7 +43,7 @@ from ddt_notebook.model.operations import PASSES
 from ddt_notebook.model.torch_features import MissingFeature
 
 from . import parting_wording, training_wording
-from .training_wording import label_of
+from .training_wording import label_of, of_tensor
 
 Title = str | Callable[[Finding], str]
 Sentence = str | Callable[[Fact], str]
@@ -76,7 +76,8 @@ def checked(scope: Scope) -> str:
     parts = [count(scope.ranks, "rank")]
     if scope.collectives:
         seen = count(scope.collectives, "collective")
-        parts.append(f"{seen} on {count(scope.groups, 'group')}")
+        kind, preposition = ("tensor", "of") if scope.by_tensor else ("group", "on")
+        parts.append(f"{seen} {preposition} {count(scope.groups, kind)}")
     else:
         parts.append("no collectives")
     if scope.messages:
@@ -330,7 +331,8 @@ def _out_of_step(finding: Finding) -> str:
         f"({_differing(side, finding)})"
         for side in reversed(sides)
     )
-    what = f"{sides[0].values['op']} #{finding.values['sequence']}"
+    tensor = of_tensor(sides[0].values)
+    what = f"{sides[0].values['op']} #{finding.values['sequence']}{tensor}"
     return f"out of step in {what}: {entered}{_blocked_clause(finding)}"
 
 
@@ -340,7 +342,8 @@ def _arguments_differ(finding: Finding) -> str:
     values = "; ".join(f"{_differing(side, finding)} on {ranks_text(side.ranks)}" for side in sides)
     issuers = {_issuer(side.values) for side in sides}
     issuer = issuers.pop() if len(issuers) == 1 else ""
-    collective = f"{sides[0].values['op']} #{finding.values['sequence']}{issuer}"
+    tensor = of_tensor(sides[0].values)
+    collective = f"{sides[0].values['op']} #{finding.values['sequence']}{tensor}{issuer}"
     return f"{what} differ in {collective}: {values}{_blocked_clause(finding)}"
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..model import Call, Position, flight
-from ..model.operations import OPERATIONS, SENDS
+from ..model.operations import SENDS, known_operation
 from ..model.user_code import package_file
 from ..wire import ring
 from ..wire.records import FlightEntry, with_members
@@ -248,7 +248,7 @@ class RankRecorder:
                 group.sequence += max(0, before - group.operations)
                 group.operations = max(group.operations, before)
             if call.kind == "collective":
-                group.sequence += 1
+                group.sequence = group.sequence + 1 if sequence is None else sequence
                 sequence = group.sequence
             if before >= 0:
                 known = record.operations_after
@@ -516,7 +516,7 @@ class RankRecorder:
                 continue
             name, tensors = call.group.name, (call.shapes, call.dtypes)
             if call.kind == "collective":
-                operation = OPERATIONS.get(call.op)
+                operation = known_operation(call.op)
                 if operation is not None and operation.uneven:
                     tensors = ((), call.dtypes)
                 key: _Key = (name, call.group.members, sequence, None)

@@ -188,9 +188,7 @@ def check_framework(name: str, *, alone: bool) -> None:
             f"known: {', '.join(PREPARED)}; what trains through torch.distributed needs none",
         )
     if importlib.util.find_spec(known.modules[0]) is None:
-        raise SessionError(
-            f"{known.title} is not installed", f"pip install 'ddt-notebook[{known.extra}]'"
-        )
+        raise SessionError(f"{known.title} is not installed", known.install)
     if not alone:
         raise SessionError(
             f"ranks for {known.title} run on this machine, without simulated GPUs",

@@ -146,8 +146,8 @@ SIMULATE = Option(
 FRAMEWORK = Option(
     "--framework",
     metavar="NAME",
-    help="prepare the ranks for this framework: tensorflow (it is imported, and TF_CONFIG is set; "
-    "no process group is formed)",
+    help="prepare the ranks for this framework: tensorflow (it is imported, and TF_CONFIG is set) "
+    "or horovod (hvd.init() finds the other ranks); no process group is formed",
 )
 JOIN = Option(
     "--join",

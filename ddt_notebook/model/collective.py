@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from .operations import OPERATIONS, as_recorded
+from .operations import as_recorded, known_operation
 from .position import Position
 from .rendezvous import Rendezvous
 
@@ -52,14 +52,16 @@ class Call:
     index
         Position in this rank's history of calls, counted from 0 at the start of the session.
     op
-        Name as in ``torch.distributed``: ``"all_reduce"``, ``"send"``, ``"new_group"``. For the
-        execution of a graph of TensorFlow, the name of its function: ``"train_step()"``.
+        Name as in ``torch.distributed``: ``"all_reduce"``, ``"send"``, ``"new_group"``, or in
+        Horovod: ``"allreduce"``. For the execution of a graph of TensorFlow, the name of its
+        function: ``"train_step()"``.
     kind
         ``"collective"`` (matched across all members by ``group`` and ``sequence``), ``"p2p"``
         (matched between two ranks by direction, tag and ``sequence``) or ``"setup"``
         (``init_process_group``, ``new_group``, ``destroy_process_group``).
     group
-        Name of the process group; the default group is ``"0"``.
+        Name of the process group; the default group is ``"0"``. Ranks of Horovod meet by the name
+        of the tensor, in any order, so each name is a group of its own: ``"allreduce.weight"``.
     members
         Global ranks of the group, ascending. Empty if the group is not known.
     sequence
@@ -159,7 +161,7 @@ class Call:
             fields.append(("reduce_op", self.reduce_op))
         if self.root is not None:
             fields.append(("root", self.root))
-        operation = OPERATIONS.get(self.op)
+        operation = known_operation(self.op)
         of_root = operation is not None and operation.root_sized and self.source != "call log"
         uneven = operation is not None and operation.uneven
         if self.shapes and not uneven and not of_root:

@@ -137,6 +137,8 @@ class Scope:
         How many ranks there are.
     collectives, groups, messages
         How many collectives, on how many groups, and how many messages were compared.
+    by_tensor
+        Whether ranks meet by the name of a tensor, so that each name counts as a group.
     agree
         Whether all of them agree, in a run without findings.
     calls_dropped
@@ -153,6 +155,7 @@ class Scope:
     collectives: int = 0
     groups: int = 0
     messages: int = 0
+    by_tensor: bool = False
     agree: bool = False
     calls_dropped: int = 0
     idle: tuple[int, ...] = ()

@@ -251,6 +251,30 @@ ENGINE, SAVE_CHECKPOINT = "deepspeed.initialize", "engine.save_checkpoint"
 MEMBERS = "members"
 MEETINGS = frozenset({"init_process_group", STRATEGY})
 OPERATIONS: dict[str, Operation] = {**COLLECTIVES, **MESSAGES, **SETUP, **SUBGROUPS}
+#: Horovod's initialisation, and the call with which a rank ends its share of the steps: it takes
+#: part in what the others still call, until all have called it.
+HOROVOD_INIT, HOROVOD_JOIN = "hvd.init", "join"
+#: What Horovod's operations raise, when a rank begins one or waits for it.
+HOROVOD_ERROR = "HorovodInternalError"
+_REDUCED = _op("tensor name op process_set", "tensor", "tensor", reduces=True, agrees=True)
+_GATHERED_UNEVEN = _op("tensor name process_set", "tensor", agrees=True, uneven=True)
+#: The collectives of Horovod that torch lacks or that have other names there.
+HOROVOD: dict[str, Operation] = {
+    "allreduce": _REDUCED,
+    "grouped_allreduce": _REDUCED,
+    "allgather": _GATHERED_UNEVEN,
+    "grouped_allgather": _GATHERED_UNEVEN,
+    "alltoall": _op("tensor splits name process_set", "tensor", uneven=True),
+    "reducescatter": _op("tensor name op process_set", "tensor", reduces=True),
+    "grouped_reducescatter": _op("tensors name op process_set", "tensors", reduces=True),
+    HOROVOD_JOIN: _op("device"),
+}
+
+
+def known_operation(op: str) -> Operation | None:
+    """The operation of torch or Horovod with this name; None for graphs and what is unknown."""
+    return OPERATIONS.get(op) or HOROVOD.get(op)
+
 
 #: The backends' names for operations in the Flight Recorder and the profiler, without the
 #: prefix (``gloo:``, ``nccl:``).

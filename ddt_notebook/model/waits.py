@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from .collective import Call, Fingerprint
+from .horovod import has_joined
 from .operations import RECEIVES, SENDS
 from .rank import RankReport
 from .rendezvous import complete_groups
@@ -160,7 +161,7 @@ class _Collective:
                 self._made[_kind(theirs)][member] = theirs
                 if theirs.status == "failed" or other.state == "died":
                     self._left.add(member)
-            elif other is None or not _passed(call, other):
+            elif other is None or not (_passed(call, other) or has_joined(call, other.calls)):
                 self._absent.add(member)
 
     def is_of(self, call: Call) -> bool:

@@ -87,7 +87,7 @@ class RankGroup:
         if self.framework is not None:
             with self.sockets.watching():
                 store = dist.PrefixStore(prefix, self._connect())
-                return self.framework.join(self.spec, store)
+            return self.framework.join(self.spec, store)
         if not self._joined:
             return []
         self._forming = True

@@ -80,7 +80,8 @@ class CallRecord:
         True if the caller is not a member of the group, so that torch does nothing.
     number
         Number of a point-to-point call with this group, direction, peer and tag, or of a set-up
-        call with this name. None for collectives, which the reader numbers.
+        call with this name. None for collectives, which the reader numbers, except for those of
+        Horovod.
     operations_before
         How many operations had been issued to the group's backend before the call; -1 if unknown.
     reduce_op, root, peer, tag, shapes, dtypes, output_shapes, asynchronous, rendezvous, new_members

@@ -13,13 +13,21 @@ _BROKEN_CONNECTION = re.compile(
     r"|failed to pass monitoredBarrier|Socket Timeout|Connection refused"
     r"|Interrupted system call|wait timeout after|[Tt]imed out after .* waiting for clients"
     r"|client socket has timed out|Detected at least one rank that exhausted inputs"
-    r"|remote process exited or there was a network error|NCCL communicator was aborted",
+    r"|remote process exited or there was a network error|NCCL communicator was aborted"
+    r"|Horovod has been shut down|the session ended this wait",
 )
 _TIMEOUT = re.compile(r"[Tt]imed out|[Tt]imeout")
-#: Types that torch.distributed raises for trouble with its peers. ConnectionError is not among
-#: them: the user's own download can raise it, and it is then the cause.
+#: Types that torch.distributed and Horovod raise for trouble with peers. ConnectionError is not
+#: among them: the user's own download can raise it, and it is then the cause.
 _COMMUNICATION_TYPES = frozenset(
-    {"RuntimeError", "DistBackendError", "DistNetworkError", "DistStoreError", "DistError"}
+    {
+        "RuntimeError",
+        "DistBackendError",
+        "DistNetworkError",
+        "DistStoreError",
+        "DistError",
+        "HorovodInternalError",
+    }
 )
 #: What a traceback prints between one exception and the next.
 _CHAIN = re.compile(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Call, Fact, Finding, Place, Position
+from ddt_notebook.model.horovod import tensor_of
 from ddt_notebook.model.operations import RECEIVES, SENDS
 from ddt_notebook.program.branch_arms import function_at
 from ddt_notebook.program.escape_paths import Reason
@@ -34,7 +35,11 @@ def wait_cycles(context: Context) -> Iterator[Finding]:
             continue
         entangled = any(context.waits[rank].mismatched & members for rank in members)
         if not entangled:
-            yield _left_out(context, members) or _finding(context, members, edges)
+            yield (
+                _left_out(context, members)
+                or _went_past(context, members)
+                or _finding(context, members, edges)
+            )
 
 
 def _circles(edges: dict[int, frozenset[int]]) -> Iterator[frozenset[int]]:
@@ -121,6 +126,38 @@ def _left_out(context: Context, members: frozenset[int]) -> Finding | None:
         values=of_call(context, call) | of_wait(context, waiting) | {"partner": waiter},
         places=context.places([culprit, *waiting]),
         facts=[*found, *blocked_in(context, [culprit, *waiting])],
+        op=call.op,
+    )
+
+
+def _went_past(context: Context, members: frozenset[int]) -> Finding | None:
+    """Report a rank of Horovod that went past a collective to another one, if it shows why.
+
+    Each name of a tensor is a group of its own, so the two ranks wait for each other.
+    """
+    if context.snapshot.framework != "horovod":
+        return None
+    found: list[tuple[Reason, int, int]] = []
+    for waiter in sorted(members):
+        call, caller = context.halted[waiter], context.reports[waiter]
+        for rank in sorted(context.waits[waiter].missing & members):
+            at = context.where(rank)
+            reason = context.why_absent(call, caller, context.reports[rank], at)
+            if reason is not None and not reason.other_branch:
+                found.append((reason, rank, waiter))
+    if not found:
+        return None
+    reason, culprit, waiter = min(found, key=lambda one: one[0].priority)
+    call, waiting = context.halted[waiter], context.victims([culprit])
+    return conclude(
+        "D.2.1",
+        "never-entered",
+        cause=reason.cause,
+        ranks=[culprit],
+        waiting=waiting,
+        values=of_call(context, call) | of_wait(context, waiting),
+        places=context.places([culprit, *waiting]),
+        facts=[*reasons([reason]), *blocked_in(context, [culprit, *waiting])],
         op=call.op,
     )
 
@@ -258,6 +295,10 @@ def _cause(context: Context, ranks: list[int]) -> str:
             return "message-tags-differ"
         return "message-without-partner" if _both_ways(calls) else "both-sides-wait"
     groups = {call.group for call in calls}
+    if context.snapshot.framework == "horovod" and len({call.op for call in calls}) == 1:
+        one_line = _meant_as_one(context, calls) and not _take_turns(context, ranks)
+        unnamed = not any(map(tensor_of, calls))
+        return "different-groups" if unnamed or one_line else "groups-in-opposite-order"
     if all(call.kind == "collective" for call in calls) and len(groups) > 1:
         meant_as_one = _meant_as_one(context, calls) and not _take_turns(context, ranks)
         return "different-groups" if meant_as_one else "groups-in-opposite-order"

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Call, Fact, Place, Position
 from ddt_notebook.model.finding import Values
+from ddt_notebook.model.horovod import tensor_of
 from ddt_notebook.model.rank import RankState
 from ddt_notebook.model.training import ModelTraining
 from ddt_notebook.program.escape_paths import Reason
@@ -18,8 +19,8 @@ def of_call(context: Context, call: Call, *, issuer: bool = True) -> Values:
 
     ``op``, ``sequence``, ``shapes`` and ``dtypes`` as in `Call`; ``issued_by``: the part of torch
     that issued it; ``called_from``: the file of an installed library that made it; ``group`` of a
-    collective, in a run with several groups; ``peer`` (None: any rank) and ``tag`` of a message.
-    Values that do not apply are left out.
+    collective, in a run with several groups; ``tensor``: its name in Horovod; ``peer`` (None: any
+    rank) and ``tag`` of a message. Values that do not apply are left out.
 
     Parameters
     ----------
@@ -39,6 +40,9 @@ def of_call(context: Context, call: Call, *, issuer: bool = True) -> Values:
         values["peer"] = call.peer
         if call.tag:
             values["tag"] = call.tag
+    elif call.kind == "collective" and context.snapshot.framework == "horovod":
+        if tensor := tensor_of(call):
+            values["tensor"] = tensor
     elif call.kind == "collective" and call.group and context.matching.groups > 1:
         values["group"] = call.group
     return values

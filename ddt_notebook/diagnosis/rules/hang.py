@@ -365,7 +365,10 @@ def _made_such(context: Context, rank: int, call: Call) -> bool:
 
 
 def _other_group(context: Context, rank: int, call: Call) -> Call | None:
-    """Return a call of the same operation from the same line on another group."""
+    """Return a call of the same operation from the same line on another group.
+
+    In Horovod, a line may make calls of many names; one that a peer has called, too, is right.
+    """
     return next(
         (
             c
@@ -374,9 +377,16 @@ def _other_group(context: Context, rank: int, call: Call) -> Call | None:
             and c.group != call.group
             and c.where is not None
             and c.where == call.where
+            and not (context.snapshot.framework == "horovod" and _was_met(context, rank, c))
         ),
         None,
     )
+
+
+def _was_met(context: Context, rank: int, call: Call) -> bool:
+    """Whether another rank has entered a collective, too."""
+    met = context.matching.meetings.get(call.group, {}).get(call.sequence or 0, {})
+    return bool(met.keys() - {rank})
 
 
 def _message_cause(

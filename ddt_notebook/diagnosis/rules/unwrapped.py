@@ -16,7 +16,8 @@ from ddt_notebook.diagnosis.replicas import Replicas
 from ddt_notebook.model import Fact, Finding, Place
 from ddt_notebook.model.collective import shape_label
 from ddt_notebook.model.finding import Confidence
-from ddt_notebook.model.operations import OPERATIONS
+from ddt_notebook.model.operations import known_operation
+from ddt_notebook.model.rank import RankReport
 from ddt_notebook.model.training import NO_GRADIENT, OptimizerTraining, UsedModule
 from ddt_notebook.program.parse import Document
 from ddt_notebook.program.program import Program
@@ -221,7 +222,7 @@ def _in_a_group(context: Context) -> bool:
 
 def _judge(context: Context, group: Replicas) -> Finding | None:
     shapes = group.first.shapes
-    sent = {rank: communication(context.reports[rank]) for rank in group.ranks}
+    sent = {rank: communication(_reducing(context, rank)) for rank in group.ranks}
     reduced = {rank: one.reductions_of(shapes) for rank, one in sent.items()}
     if _in_smaller_groups(context, group):
         return None
@@ -347,7 +348,8 @@ def _reduces_at(context: Context, group: Replicas, rank: int) -> Place | None:
     sent = [
         (sum(elements(shape_label(shape)) for shape in call.shapes), call.where)
         for call in context.reports[rank].calls
-        if call.source == "call log" and call.op in OPERATIONS and OPERATIONS[call.op].reduces
+        if call.source == "call log" and (operation := known_operation(call.op)) is not None
+        if operation.reduces
     ]
     where = max(sent, key=lambda one: one[0])[1] if sent else None
     return context.place(where or group.ranks[rank].where, "called" if where else "steps")
@@ -482,7 +484,7 @@ def _reduced_at(context: Context, group: Replicas) -> Iterator[Fact]:
     seen = set()
     for rank in group.ranks:
         for call in context.reports[rank].calls:
-            operation = OPERATIONS.get(call.op)
+            operation = known_operation(call.op)
             shapes = {shape_label(shape) for shape in call.shapes}
             if operation is None or not operation.reduces or shapes.isdisjoint(group.first.shapes):
                 continue
@@ -518,6 +520,7 @@ def _started_apart(context: Context, group: Replicas, reduced: dict[str, int]) -
     if not apart:
         return None
     name = first.watched[apart[0]]
+    broadcast = any(communication(context.reports[rank]).broadcast for rank in group.ranks)
     return conclude(
         "D.2.5",
         "copies-start-apart",
@@ -528,7 +531,7 @@ def _started_apart(context: Context, group: Replicas, reduced: dict[str, int]) -
         facts=[
             Fact(kind="apart-throughout", values={"name": name}),
             Fact(kind="gradients-equal", values={"steps": len(group.stepped)}),
-            Fact(kind="no-broadcast"),
+            *([] if broadcast else [Fact(kind="no-broadcast")]),
             *([] if group.gone else replicas.how_far(context.snapshot, name)),
         ],
         confidence="likely",
@@ -542,10 +545,27 @@ def _all_reduced_together(context: Context, group: Replicas, reduced: dict[str, 
     one_by_one = all(reduced.get(shape, 0) >= times * steps for shape, times in shapes.items())
     if not one_by_one and factor(group, lambda state: state.local) is None:
         return False
-    sent = [communication(context.reports[rank]).broadcast for rank in group.ranks]
+    sent = [communication(_reducing(context, rank)).broadcast for rank in group.ranks]
     if one_by_one:
         return not any(broadcast[shape] for broadcast in sent for shape in shapes)
     return not any(map(len, sent))
+
+
+def _reducing(context: Context, rank: int) -> RankReport:
+    """Return what a rank did; in Horovod from its first reduction on.
+
+    What was broadcast before may be the optimizer's state: that of the parameters would have made
+    them equal.
+    """
+    report = context.reports[rank]
+    if context.snapshot.framework != "horovod":
+        return report
+    reductions = (
+        at
+        for at, call in enumerate(report.calls)
+        if (operation := known_operation(call.op)) is not None and operation.reduces
+    )
+    return replace(report, calls=report.calls[next(reductions, 0) :])
 
 
 def _in_smaller_groups(context: Context, group: Replicas) -> bool:

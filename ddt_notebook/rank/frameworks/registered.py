@@ -9,6 +9,7 @@ from ..probes.calls import CallLog
 from .accelerate import Accelerate
 from .deepspeed import DeepSpeed
 from .framework import Framework
+from .horovod import Horovod
 from .megatron import Megatron
 from .tensorflow import TensorFlow
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 FRAMEWORKS: tuple[Framework, ...] = (Accelerate(), DeepSpeed(), Megatron())
 #: Those for which a session prepares its ranks, by their names in `model.frameworks`.
-PREPARED: dict[str, type[Framework]] = {"tensorflow": TensorFlow}
+PREPARED: dict[str, type[Framework]] = {"horovod": Horovod, "tensorflow": TensorFlow}
 
 
 def watch(calls: CallLog) -> None:

@@ -379,12 +379,7 @@ class CallLog:
         writer = self._ring
         if writer is None or self._depth:
             return function()
-        here = threading.get_ident() == self._main
-        if self.branches is not None:
-            record.branches_before, record.branch_hash = self.branches.count, self.branches.hash
-        _locate(record, sys._getframe(1) if here else sys._current_frames().get(self._main))
-        if record.library is not None and (package_file(record.library) or "").startswith(package):
-            record.library = None
+        self._prepare(record, package, sys._getframe(1))
         self._depth += 1
         index = writer.begin(record, time.monotonic(), blocking=True)
         try:
@@ -399,6 +394,81 @@ class CallLog:
             self._depth -= 1
         writer.end(index, ring.DONE, time.monotonic(), -1)
         return result
+
+    def issue(
+        self,
+        record: CallRecord,
+        function: Callable[[], Any],
+        package: str,
+        tensors: Sequence[torch.Tensor],
+    ) -> tuple[Any, int | None]:
+        """Begin an operation that does not pass through ``torch.distributed``, and record it.
+
+        Returns
+        -------
+        tuple
+            What the call returned, and the index of its record for `awaited` and `settle`.
+        """
+        __tracebackhide__ = True
+        writer = self._ring
+        if writer is None or self._depth:
+            return function(), None
+        self._prepare(record, package, sys._getframe(1))
+        index = writer.begin(record, time.monotonic(), blocking=False)
+        if tensors:
+            evaluations.RECORD.exchanges_data()
+            if accumulated.RECORD.latest is not None:
+                accumulated.RECORD.gives(tuple(tensors))
+            if training.RECORD.sampling and record.reduce_op is not None:
+                for tensor in tensors:
+                    training.RECORD.reduces(tensor)
+        try:
+            result = function()
+        except BaseException as error:
+            ended_s = time.monotonic()
+            if self.failure_hook is not None:
+                self.failure_hook(error, ended_s)
+            writer.settle(index, ring.FAILED, ended_s)
+            raise
+        writer.settle(index, ring.ISSUED, time.monotonic())
+        return result, index
+
+    def awaited(self, index: int | None, function: Callable[[], Any]) -> Any:
+        """Wait for an operation that `issue` began; the rank is blocked in it meanwhile."""
+        __tracebackhide__ = True
+        writer = self._ring
+        if writer is None or index is None:
+            return function()
+        writer.block(index, time.monotonic())
+        status = ring.FAILED
+        try:
+            result = function()
+            status = ring.DONE
+        except BaseException as error:
+            if self.failure_hook is not None:
+                self.failure_hook(error, time.monotonic())
+            raise
+        else:
+            return result
+        finally:
+            now_s = time.monotonic()
+            writer.settle(index, status, now_s)
+            writer.block(None, now_s)
+
+    def settle(self, index: int) -> None:
+        """Record that an operation that `issue` began is complete."""
+        if self._ring is not None:
+            self._ring.settle(index, ring.DONE, time.monotonic())
+
+    def _prepare(self, record: CallRecord, package: str, frame: FrameType) -> None:
+        """Add the branches before a call of a framework, and the user's line."""
+        here = threading.get_ident() == self._main
+        if self.branches is not None:
+            record.branches_before, record.branch_hash = self.branches.count, self.branches.hash
+        _locate(record, frame if here else sys._current_frames().get(self._main))
+        # torch is no caller of a framework's operation: its backward pass may run a hook
+        if record.library and (package_file(record.library) or package).startswith(package):
+            record.library = None
 
     def _reduces(self, given: Mapping[str, Any], record: CallRecord) -> None:
         """Show the tensor of an ``all_reduce`` to the probes that look at it."""

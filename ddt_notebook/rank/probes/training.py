@@ -9,7 +9,8 @@ import functools
 import os
 import sys
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from math import isfinite, isinf
 from threading import get_ident
@@ -192,6 +193,15 @@ class TrainingRecord:
         self._thread = None
 
     # -- called by the hooks; none of these raises ---------------------------------------------
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Record nothing in this block, which undoes what it does."""
+        thread, self._thread = self._thread, None
+        try:
+            yield
+        finally:
+            self._thread = thread
 
     def wrapped(self, model: DistributedDataParallel, *_: object, **__: object) -> None:
         """Called when DDP has been constructed and has made the model equal on all ranks."""

@@ -1,0 +1,387 @@
+"""What a rank does for Horovod: its rendezvous, the record of its collectives, the end of a wait.
+
+Horovod's ranks meet by the name of a tensor, in any order. Each name is recorded as a group of its
+own, with the number of the call under this name. All functions of ``horovod.torch`` pass through
+its library ``mpi_lib_v2``; there, a call only begins an operation, and a rank waits by its handle.
+Horovod's own wait is in C++ and cannot be ended, so the rank asks again and again here.
+
+Checked with Horovod 0.28.1. Names of its library stand in `_install` only.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import json
+import os
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...model.horovod import group_name
+from ...model.operations import HOROVOD_INIT, HOROVOD_JOIN
+from ...wire.records import CallRecord, Group
+from ..probes import training
+from ..probes.sockets import GroupSockets
+from .framework import Framework
+from .horovod_rendezvous import Rendezvous
+
+if TYPE_CHECKING:
+    from ...wire.messages import RankSpec
+    from ..probes.calls import CallLog
+
+_PACKAGE = "horovod/"
+#: Shapes written for one call; more tensors are cut.
+_MOST_TENSORS = 4
+#: How often a rank looks whether an operation is complete, in seconds: first and at last. Horovod
+#: itself looks for new operations once in a millisecond.
+_LOOK_EVERY_S, _LOOK_SELDOM_S = 0.0001, 0.001
+_FREED = "the session ended this wait, because a rank is missing or its call differs"
+_AGAIN = "Horovod was shut down and initialised again; gradients of an unfinished step were dropped"
+_ENDED = "Horovod was shut down: call hvd.init() again"
+#: Where an operation's arguments have the name, the process set, the reduction and the root.
+_PLACES: dict[str, tuple[int, int, int | None, int | None]] = {
+    "allreduce": (3, 7, 4, None),
+    "allgather": (2, 3, None, None),
+    "broadcast": (3, 4, None, 2),
+    "alltoall": (4, 5, None, None),
+    "reducescatter": (2, 4, 3, None),
+}
+_PROCESS_SETS = "_get_process_set_ids_and_ranks"
+_REDUCTIONS = ("Average", "Sum", "Adasum", "Min", "Max", "Product")
+
+
+class Horovod(Framework):
+    """Horovod, whose collectives do not pass through ``torch.distributed``."""
+
+    def __init__(self) -> None:
+        self._rank, self._world_size = 0, 1
+        self._calls: CallLog | None = None
+        self._library: _Library | None = None
+        self._store: Any = None
+        self._rendezvous: Rendezvous | None = None
+        self._broken = self._freed = self._joining = False
+        self._inits = 0  # since the ranks met
+        self._chose = False  # whether the user's code gave arguments to hvd.init()
+        self._made: Counter[str] = Counter()  # calls by name
+        self._members: dict[int, tuple[int, ...]] = {}  # by the number of a process set
+        self._rounds: list[str] = []  # what has begun the counts of all names anew
+        self._handle = 0  # the last one; Horovod counts them
+        self._open: dict[int, int] = {}  # records by handle
+        self._joins: set[int] = set()  # handles of hvd.join()
+
+    def install(self, calls: CallLog) -> None:
+        """Record the collectives from now on."""
+        self._calls = calls
+        self._library = _install(self)
+
+    def begin_run(self) -> None:
+        """A request to end a wait of an earlier run is out of date."""
+        self._freed = False
+
+    # -- the meeting of the ranks --------------------------------------------------------------
+
+    def join(self, spec: RankSpec, store: Any) -> list[str]:
+        """Give the rank its place, and begin anew if Horovod's ranks are out of step.
+
+        Horovod stays as it is if every rank is well and has made the same calls.
+        """
+        assert self._library is not None
+        self._rank, self._world_size, self._store = spec.rank, spec.world_size, store
+        if self._rendezvous is None:
+            self._rendezvous = Rendezvous(self._key_prefix)
+        self._rendezvous.store = store
+        self._freed, was_initialised = False, self._library.is_initialised()
+        _set_environment(spec, self._rendezvous.port)
+        made = self._inits, sorted(self._made.items()), self._rounds
+        calls = zlib.crc32(repr(made).encode())
+        said = json.dumps([was_initialised, self._broken, calls])
+        store.set(f"rank/{spec.rank}", said)
+        ranks = [json.loads(store.get(f"rank/{rank}")) for rank in range(spec.world_size)]
+        if all(one == ranks[0] for one in ranks) and not self._broken:
+            return []
+        again = all(initialised for initialised, _, _ in ranks) and not self._chose
+        self._joining = True
+        try:
+            self._forget()
+            if was_initialised:
+                self._library.shut_down()
+            if again:
+                self.meet(range(spec.world_size))
+                self._library.initialise()
+                _drop_unfinished_steps()
+        finally:
+            self._joining = False
+        if again:
+            return [_AGAIN]
+        return [_ENDED] if was_initialised else []
+
+    def _forget(self) -> None:
+        self._broken = False
+        self._inits = self._handle = 0
+        for known in (self._rounds, self._made, self._members, self._open, self._joins):
+            known.clear()
+
+    def _key_prefix(self) -> str:
+        """Before the keys of a rendezvous: Horovod uses the same ones each time."""
+        return f"init/{self._inits}"
+
+    def meet(self, members: Sequence[int]) -> None:
+        """Wait until all members have called ``hvd.init()``, so that none waits in Horovod.
+
+        There, a rank that waits for others cannot be interrupted, and it says nothing.
+        """
+        here = f"{self._key_prefix()}/come"
+        self._store.set(f"{here}/{self._rank}", "")
+        missing = set(members)
+        while missing:
+            missing = {rank for rank in missing if not self._store.check([f"{here}/{rank}"])}
+            if self._freed:
+                raise RuntimeError(_FREED)
+            time.sleep(_LOOK_SELDOM_S)
+
+    def initialised(self, members: Sequence[int], function: Callable[[], Any], plain: bool) -> Any:
+        """Record ``hvd.init()`` and make it; ``plain``: it was called without arguments."""
+        __tracebackhide__ = True
+        assert self._calls is not None
+        assert self._library is not None
+        if self._library.is_initialised():
+            return function()
+        if self._joining:
+            return self._connected(function)
+        self._inits += 1
+        self._chose = not plain
+        self._handle = 0
+        for known in (self._made, self._members, self._open, self._joins):
+            known.clear()
+        if self._inits > 1:
+            self._rounds.append("init")
+        members = tuple(members) or tuple(range(self._world_size))
+        record = CallRecord(op=HOROVOD_INIT, kind="setup", number=self._inits)
+        record.group = Group("0", members)
+
+        def meet_and_make() -> Any:
+            __tracebackhide__ = True
+            self.meet(members)
+            return self._connected(function)
+
+        return self._calls.record(record, meet_and_make, _PACKAGE)
+
+    @staticmethod
+    def _connected(function: Callable[[], Any]) -> Any:
+        """Let Horovod connect its ranks, and refuse connections to another user's process."""
+        sockets = GroupSockets()  # its own: the end of a wait must not end Horovod's connections
+        with sockets.watching():
+            result = function()
+            sockets.refuse_strangers()
+        return result
+
+    def free(self) -> None:
+        """End this rank's wait; the next look for the operation raises."""
+        self._freed = True
+
+    # -- records -------------------------------------------------------------------------------
+
+    def begun(self, op: str, args: Sequence[Any], function: Callable[[], int]) -> int:
+        """Record the begin of an operation, and begin it; returns its handle."""
+        __tracebackhide__ = True
+        assert self._calls is not None
+        assert self._library is not None
+        if not self._library.is_initialised():
+            return function()  # it raises
+        record = self._record_of(op, args)
+        tensors = _tensors(args)
+        self._handle += 1  # Horovod takes one even if it refuses the call
+        handle, index = self._calls.issue(record, function, _PACKAGE, tensors)
+        self._handle = handle
+        if index is not None:
+            self._open[handle] = index
+        if op == HOROVOD_JOIN:
+            self._joins.add(handle)
+        return handle
+
+    def _record_of(self, op: str, args: Sequence[Any]) -> CallRecord:
+        assert self._library is not None
+        base = op.removeprefix("grouped_")
+        record = CallRecord(op=op, asynchronous=True)
+        name, process_set = "", 0
+        if base in _PLACES:
+            name_at, set_at, reduction_at, root_at = _PLACES[base]
+            given, process_set = args[name_at], int(args[set_at])
+            name = given.decode(errors="replace") if isinstance(given, bytes) else str(given)
+            if reduction_at is not None:
+                record.reduce_op = self._library.reduction(args[reduction_at])
+            if root_at is not None:
+                record.root = int(args[root_at])
+            tensors = _tensors(args)[:_MOST_TENSORS]
+            record.shapes = tuple(tuple(tensor.shape) for tensor in tensors)
+            record.dtypes = tuple(str(tensor.dtype).removeprefix("torch.") for tensor in tensors)
+        elif op == "barrier":
+            process_set = int(args[0]) if args else 0
+        members = self._members_of(process_set)
+        of_set = members if process_set else None
+        record.group = Group(group_name(op, name, of_set, self._rounds), members)
+        if name or base not in _PLACES:
+            self._made[record.group.name] += 1
+            record.number = self._made[record.group.name]
+        else:  # Horovod gives it the number of its handle for a name
+            record.number = self._handle + 1
+        return record
+
+    def _members_of(self, process_set: int) -> tuple[int, ...]:
+        assert self._library is not None
+        if process_set not in self._members:
+            known = self._library.process_sets()
+            self._members = {number: tuple(ranks) for number, ranks in known.items()}
+        return self._members.get(process_set, tuple(range(self._world_size)))
+
+    def polled(self, handle: int, complete: int) -> int:
+        """Record that an operation was seen to be complete."""
+        assert self._calls is not None
+        if complete and handle in self._open:
+            self._calls.settle(self._open.pop(handle))
+        return complete
+
+    def waited(self, handle: int, poll: Callable[[int], int], function: Callable[[], Any]) -> Any:
+        """Wait for an operation, and record how it ended."""
+        __tracebackhide__ = True
+        assert self._calls is not None
+        index = self._open.pop(handle, None)
+
+        def look_and_take() -> Any:
+            __tracebackhide__ = True
+            pause_s = _LOOK_EVERY_S
+            while not poll(handle):
+                if self._freed and not self._joining:
+                    self._broken = True
+                    raise RuntimeError(_FREED)
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LOOK_SELDOM_S)
+            return function()
+
+        try:
+            result = self._calls.awaited(index, look_and_take)
+        except RuntimeError as error:
+            self._broken |= "shut down" in str(error)
+            raise
+        if handle in self._joins:
+            # calls before it need not have been made by all ranks
+            self._joins.remove(handle)
+            self._made.clear()
+            self._rounds.append("join")
+        return result
+
+
+class _Library:
+    """What is used of Horovod, whose version decides where it is."""
+
+    def __init__(self, operations: Any) -> None:
+        self._operations, self._basics = operations, operations._basics
+        names = {getattr(self._basics, name): name.upper() for name in _REDUCTIONS}
+        self.reduction: Callable[[int], str | None] = names.get
+
+    def is_initialised(self) -> bool:
+        return bool(self._basics.is_initialized())
+
+    def initialise(self) -> None:
+        self._operations.init()
+
+    def shut_down(self) -> None:
+        self._operations.shutdown()
+
+    def process_sets(self) -> dict[int, list[int]]:
+        """Ranks of each process set, by its number."""
+        return dict(getattr(self._basics, _PROCESS_SETS)())
+
+
+def _install(rank: Horovod) -> _Library:
+    """Replace the functions of Horovod's library for torch, and its initialisation."""
+    import horovod.torch
+    from horovod.torch import functions, mpi_ops
+
+    library, basics = mpi_ops.mpi_lib, mpi_ops._basics
+    poll, wait = library.horovod_torch_poll, library.horovod_torch_wait_and_clear
+    init, before = basics.init, "horovod_torch_"
+
+    def begins(op: str, original: Callable[..., int]) -> Callable[..., int]:
+        def call(*args: Any) -> int:
+            __tracebackhide__ = True
+            return rank.begun(op, args, lambda: original(*args))
+
+        return call
+
+    for name in dir(library):
+        op, found, _ = name.removeprefix(before).partition("_async_")
+        if name.startswith(before) and (found or op in ("join", "barrier")):
+            setattr(library, name, begins(op, getattr(library, name)))
+
+    def waits(handle: int) -> Any:
+        __tracebackhide__ = True
+        return rank.waited(handle, poll, lambda: wait(handle))
+
+    def initialises(comm: Any = None, process_sets: Any = None) -> Any:
+        __tracebackhide__ = True
+        members = comm if isinstance(comm, list) else ()
+        plain = comm is None and process_sets is None
+        return rank.initialised(members, lambda: init(comm, process_sets), plain)
+
+    broadcast_state = functions.broadcast_optimizer_state
+
+    @functools.wraps(broadcast_state)
+    def broadcasts_state(*args: Any, **kwargs: Any) -> Any:
+        with training.RECORD.paused():  # it makes a step, to get a state, and takes it back
+            return broadcast_state(*args, **kwargs)
+
+    functions.broadcast_optimizer_state = broadcasts_state
+    horovod.torch.broadcast_optimizer_state = broadcasts_state
+    library.horovod_torch_wait_and_clear = waits
+    library.horovod_torch_poll = lambda handle: rank.polled(handle, poll(handle))
+    basics.init = initialises
+    return _Library(mpi_ops)
+
+
+def _tensors(args: Sequence[Any]) -> Sequence[torch.Tensor]:
+    """The tensors that an operation sends: its first argument, which may be a list."""
+    first = args[0] if args else None
+    many = first if isinstance(first, (list, tuple)) else [first]
+    return [tensor for tensor in many if isinstance(tensor, torch.Tensor)]
+
+
+def _set_environment(spec: RankSpec, port: int) -> None:
+    """Set what horovodrun sets for processes on one host with gloo."""
+    os.environ.update(
+        {
+            "HOROVOD_RANK": str(spec.rank),
+            "HOROVOD_SIZE": str(spec.world_size),
+            "HOROVOD_LOCAL_RANK": str(spec.rank),
+            "HOROVOD_LOCAL_SIZE": str(spec.world_size),
+            "HOROVOD_CROSS_RANK": "0",
+            "HOROVOD_CROSS_SIZE": "1",
+            "HOROVOD_HOSTNAME": "localhost",
+            "HOROVOD_CONTROLLER": "gloo",
+            "HOROVOD_CPU_OPERATIONS": "gloo",
+            "HOROVOD_GLOO_IFACE": os.environ.get("GLOO_SOCKET_IFNAME", "lo"),
+            "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1",
+            "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port),
+        }
+    )
+
+
+def _drop_unfinished_steps() -> None:
+    """Let optimizers forget operations that the end of Horovod has ended.
+
+    ``load_state_dict`` of Horovod's optimizer forgets them, too, when an elastic job begins anew.
+    """
+    for optimizer in gc.get_objects():
+        state = (
+            getattr(optimizer, "__dict__", {})
+            if isinstance(optimizer, torch.optim.Optimizer)
+            else {}
+        )
+        if "_handles" in state and "_allreduce_delay" in state:
+            state.update(_handles={}, _synchronized=False)
+            optimizer.set_backward_passes_per_step(optimizer.backward_passes_per_step)
