@@ -74,7 +74,7 @@ class Horovod(Framework):
         self._open: dict[int, int] = {}  # records by handle
         self._joins: set[int] = set()  # handles of hvd.join()
 
-    def install(self, calls: CallLog) -> None:
+    def watch(self, calls: CallLog) -> None:
         """Record the collectives from now on."""
         self._calls = calls
         self._library = _install(self)
