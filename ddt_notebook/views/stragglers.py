@@ -44,6 +44,8 @@ def straggler_flags(
     worst = max(held.values(), default=0.0)
     if len(met) < _ENOUGH or snapshot.calls_only_issue:
         return found
+    if not _are_stages(snapshot, met) and (of_host := _slow_host(snapshot, met, window_s)):
+        return [*found, of_host]
     if len(held) == len(snapshot.ranks) > 1 and worst < _APART * min(held.values()):
         return found  # the ranks are late in turn, as they are on a busy machine
     if held and _are_stages(snapshot, met):
@@ -72,6 +74,50 @@ def straggler_flags(
             text += ". Whether it only waited for a processor is not known"
         found.append(Flag("warning" if known else "hint", text))
     return found
+
+
+def _slow_host(snapshot: Snapshot, met: list[Meeting], window_s: float) -> Flag | None:
+    """A flag for a host whose ranks all come after those of the other hosts, again and again."""
+    by_host: dict[str, set[int]] = {}
+    for report in snapshot.ranks:
+        by_host.setdefault(report.host, set()).add(report.rank)
+    starved = {p.rank: p.starved_s for p in snapshot.performance}
+    for host, ranks in by_host.items():
+        if not host or len(by_host) < 2 or len(ranks) < 2:
+            continue  # one rank is named below
+        late = [delay for m in met if (delay := _behind(m, ranks)) >= _NOTABLE_S]
+        if len(late) < _REGULAR or statistics.median(late) < _AT_LEAST_S:
+            continue
+        # each of them waited for a processor, or else one of them was late for another reason
+        queued = min((starved.get(rank) or 0.0 for rank in ranks), default=0.0)
+        if sum(late) - queued < max(_AT_LEAST_S, _SHARE * window_s, _OWN * sum(late)):
+            continue
+        return Flag(
+            "hint" if any(starved.get(rank) is None for rank in ranks) else "warning",
+            f"{words.ranks(ranks)} came after all others to {len(late):,} of "
+            f"{words.count(len(met), 'collective')}, {words.short(statistics.median(late))} "
+            f"later (median), together {words.short(sum(late))} of {words.short(window_s)}; look "
+            "at what they alone do before them; if it is the same, their host is slower "
+            "(%ddt_doctor --bandwidth compares the connections)",
+        )
+    return None
+
+
+def _behind(meeting: Meeting, ranks: set[int]) -> float:
+    """By how much all of these ranks came later than all others; 0 if they did not.
+
+    The others have waited longer by that, by their own clocks, unless the clocks are apart.
+    """
+    came, ends = meeting.arrivals_s, meeting.ends_s
+    theirs, others = ranks & came.keys(), came.keys() - ranks
+    if len(theirs) < len(ranks) or not others:
+        return 0.0
+    behind = min(came[rank] for rank in theirs) - max(came[rank] for rank in others)
+    if came.keys() <= ends.keys():
+        waited = {rank: ends[rank] - came[rank] for rank in came}
+        most, least = max(waited[rank] for rank in theirs), min(waited[rank] for rank in others)
+        behind = min(behind, least - most)
+    return max(0.0, behind)
 
 
 def _are_stages(snapshot: Snapshot, met: list[Meeting]) -> bool:

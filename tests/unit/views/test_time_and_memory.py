@@ -172,6 +172,47 @@ def test_the_host_of_a_late_rank_is_named() -> None:
         assert "1 · node1" in shown
 
 
+def test_a_host_whose_ranks_are_all_late_is_named() -> None:
+    run = traced(4)
+    third, last = run.ranks[2:]
+    # the ranks of node1 come late in turn: neither holds the others up most of the time
+    calls = [
+        [
+            replace(call, entered_s=(call.entered_s or 0.0) + 0.004 * (call.index % 2 == first))
+            for call in last.calls
+        ]
+        for first in (0, 1)
+    ]
+    ranks = (
+        *run.ranks[:2],
+        replace(third, calls=tuple(calls[0])),
+        replace(last, calls=tuple(calls[1])),
+    )
+    there = replace(
+        run, ranks=tuple(replace(one, host=f"node{one.rank // 2}") for one in ranks), timeline=()
+    )
+    (flag,) = ddt.collectives(there).flags
+    assert flag.text.startswith("ranks 2 and 3 · node1 came after all others to 11 of 11")
+    mixed = tuple(replace(one, host=f"node{one.rank % 2}") for one in ranks)
+    assert "after all others" not in str(ddt.collectives(replace(there, ranks=mixed)))
+    # clocks that are apart by as much: each rank waits as long as the others by its own clock
+    apart = tuple(
+        replace(
+            one,
+            calls=tuple(
+                replace(
+                    call,
+                    entered_s=call.index * 0.2 + 0.15 * (one.rank > 1),
+                    left_s=call.index * 0.2 + 0.15 * (one.rank > 1) + 0.02,
+                )
+                for call in one.calls
+            ),
+        )
+        for one in there.ranks
+    )
+    assert "after all others" not in str(ddt.collectives(replace(there, ranks=apart)))
+
+
 def test_a_single_late_arrival_is_shown_and_not_flagged() -> None:
     run = traced(2)
     first, last = run.ranks
