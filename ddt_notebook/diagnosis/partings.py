@@ -36,6 +36,7 @@ from ddt_notebook.program.nodes import (
     calls_in,
     ends_with_data,
     is_call,
+    last_name,
     parameters,
 )
 from ddt_notebook.program.program import Program
@@ -307,7 +308,12 @@ class Partings:
             arms = [s for taken in (True, False) for s in decision.arm(taken=taken)]
             stored = {n.id for n in _names(arms) if isinstance(n.ctx, ast.Store)}
             same = found is not None and decision.function is found.decision.function
-            named = {n.id for n in _names(one.arm) if isinstance(n.ctx, ast.Load)}
+            named = {
+                last_name(node)
+                for statement in one.arm
+                for node in ast.walk(statement)
+                if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
+            }
             if (same and bounds & stored) or (one.always and owners & named):
                 return _Candidate(decision, one.other, one.one, 0)
         return None
@@ -531,7 +537,7 @@ class Partings:
                 )
                 for report, (begin, end) in zip((absent, caller), parting.apart, strict=True)
             ]
-            if made[0] == made[1]:
+            if made[0] == made[1] or self._goes_on_to_common(parting, call, caller, absent):
                 continue
             # one parting may be listed twice, with an exception that was caught after it
             if parting.apart not in counted:
@@ -542,6 +548,34 @@ class Partings:
             elif found is None:
                 found = next(self._candidates(parting), None)
         return found
+
+    def _goes_on_to_common(
+        self, parting: Parting, call: Call, caller: RankReport, absent: RankReport
+    ) -> bool:
+        """Whether both ways led the ranks on to the same call, which one made before they met.
+
+        They met by chance then, such as in a part of the work that the other rank did later.
+        """
+        candidate = next(self._candidates(parting), None)
+        if candidate is None or not isinstance(candidate.decision.node, ast.If):
+            return False
+        decision = candidate.decision
+        lines = {c.where for r in (caller, absent) for c in r.calls if c.where is not None}
+        for arm in (decision.arm(taken=taken) for taken in (True, False)):
+            if any(map(is_generator, arm)) or self._leads_to_any(arm, lines):
+                return False
+        if any(decision.leaves(taken=taken) is not None for taken in (True, False)):
+            return False
+        mine, theirs = (
+            next((c for c in report.calls if c.group == call.group and _follows(c, begin)), None)
+            for report, (begin, _) in zip((absent, caller), parting.apart, strict=True)
+        )
+        return (
+            mine is not None
+            and theirs is not None
+            and mine.sequence == theirs.sequence
+            and mine.where == theirs.where
+        )
 
     def _decisive(self, compared: list[Parting], frames: list[Position]) -> _Candidate | None:
         """The first parting after which the source does not lead to the call any more."""
@@ -786,8 +820,8 @@ class Partings:
             at is not None
             and at.file == place.file
             and isinstance(decision.node, ast.If)
-            and decision.covers(at.line, taken=taken)
-            and any(decision.covers(line, taken=not taken) for line in calls)
+            and decision.runs_instead(at.line, taken=taken)
+            and any(decision.runs_instead(line, taken=not taken) for line in calls)
         )
         return Reason(
             cause=self._cause(
@@ -872,6 +906,10 @@ class Partings:
             return next((o for o in mine if o.to_line != shown.to_line), None)
         last = next((i for i in reversed(known.events) if known.outcomes[i] in mine), None)
         return None if last is None else known.outcomes[last]
+
+
+def _follows(call: Call, event: int) -> bool:
+    return call.branches_before is not None and call.branches_before > event
 
 
 def _last_call(report: RankReport) -> Call | None:

@@ -97,6 +97,14 @@ class Decision:
             return any(one.lineno <= line <= (one.end_lineno or line) for one in calls)
         return _covers(self.arm(taken=taken), line)
 
+    def runs_instead(self, line: int, *, taken: bool) -> bool:
+        """Whether a line runs on one way alone: it is in that arm, or after the other one left."""
+        if self.covers(line, taken=taken):
+            return True
+        if self.guard is not None or self.arm(taken=taken) or self.leaves(taken=not taken) is None:
+            return False
+        return bool(self.blocks) and _covers(self.blocks[0].after, line)
+
     def leaves(self, *, taken: bool) -> ast.stmt | None:
         """The statement by which an arm leaves its block; None if there is none."""
         if self.match is not None and not taken:

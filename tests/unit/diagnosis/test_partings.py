@@ -554,3 +554,61 @@ def test_a_break_of_an_inner_loop_does_not_leave_the_outer_one() -> None:
     waits = [(1, 2), 2, (3, 8), (8, 1), (1, 2), 2]
     found = _found(LOGS, Rank(0, stops), Rank(1, waits, "blocked"))
     assert (found.cause, _line(found)) == ("collective-under-local-condition", 8)
+
+
+SHARES = """for group in groups:
+    for i, p in enumerate(changed):
+        if i % 2 == rank:
+            update(p)
+        dist.all_reduce(p)
+dist.all_reduce(x)
+
+def update(p):
+    while far(p):
+        turn(p)
+"""
+
+
+def test_a_share_of_the_work_is_no_parting_where_both_ranks_go_on_to_the_same_call() -> None:
+    """The ranks work on other parameters, and meet by chance; later one has fewer of them."""
+    within = {9: "update", 10: "update"}
+    work = [(3, 4), (9, 10), (9, 0), (10, "return")]
+    mine = [(1, 2), (2, 3), *work, 5, (2, 3), (3, 5), 5, (2, 3), *work, 5]
+    theirs = [(1, 2), (2, 3), (3, 5), 5, (2, 3), *work, 5, (2, 1), (1, 6), 6]
+    one = Rank(0, mine, "blocked", within, sizes=(1, 1, 1))
+    found = _found(SHARES, one, Rank(1, theirs, "blocked", within, sizes=(1, 1, 9)))
+    assert (found.cause, _line(found)) == ("uneven-iterations", 2)
+
+
+ROOTS = """def gather(x):
+    if rank == 0:
+        dist.all_reduce(x)
+        return x
+    dist.all_reduce(x)
+
+def build():
+    if is_main:
+        hooks.append(library.Evaluate())
+
+class Evaluate:
+    def after(self):
+        dist.all_reduce(x)
+
+build()
+for step in range(9):
+    gather(x)
+    for hook in hooks:
+        hook.after()
+    dist.all_reduce(y)
+"""
+
+
+def test_the_two_arms_of_one_collective_are_no_parting_and_a_hook_made_on_one_rank_is() -> None:
+    within = {2: "gather", 3: "gather", 5: "gather", 8: "build", 13: "after"}
+    root = [(16, 17), (2, 3), 3, (3, "return")]
+    leaf = [(16, 17), (2, 5), 5, (5, "return")]
+    mine = [(8, 9), *root, (18, 19), 13]
+    theirs = [(8, 0), *leaf, (18, 20), 20]
+    waits = Rank(0, mine, "blocked", within, callers=(19,), sizes=(4, 4))
+    found = _found(ROOTS, waits, Rank(1, theirs, "blocked", within, sizes=(4, 9)))
+    assert (found.cause, _line(found)) == ("collective-under-rank-condition", 8)
