@@ -9,6 +9,13 @@ _STAND_INS = {
         "message-without-partner": "deepspeed-pipeline-batches-differ",
         "uneven-iterations": "deepspeed-batches-differ",
     },
+    "horovod": {
+        "collective-under-rank-condition": "horovod-rank-alone",
+        "different-groups": "horovod-names-differ",
+        "groups-in-opposite-order": "horovod-order-differs",
+        "replicas-start-apart": "horovod-not-broadcast",
+        "uneven-iterations": "horovod-steps-differ",
+    },
     "tensorflow": {
         "collective-under-rank-condition": _CHIEF,
         "rank-missing-at-setup": _CONFIG,
