@@ -847,7 +847,9 @@ FACTS: dict[str, Sentence] = {
         + (f"; %ddt_load {f.values['folder']} opens its record" if f.values["folder"] else "")
     ),
     "cards-print": lambda f: f"faults that print such words: {', '.join(f.values['cards'])}",
-    "probability": "estimated probability of this symptom: {percent} %",
+    "probability": lambda f: (
+        f"estimated probability of this symptom: {f.values['percent'] or 'less than 1'} %"
+    ),
     # ranks that do not find each other
     "joined": _joined,
     "launcher-serves": (

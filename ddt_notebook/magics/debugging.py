@@ -147,9 +147,12 @@ class DebugMagics(RunningMagics):
 
     def _fix(self) -> Displayable:
         """Put the cell without the fault into a new cell."""
+        loaded, run = active.loaded, last_run()
         cell = self._assistant.fixed_cell if self._assistant is not None else None
-        run = last_run()
-        if cell is None:
+        if loaded is not None:
+            with one_line("ddt_debug"):
+                cell = fixed_cell_of(api.diagnose(loaded))
+        elif cell is None:
             run = _last_run("--fix")
             report, faulty = report_of(run), active.faulty_run()
             if faulty is not None and not (report.findings or report.hints):
@@ -158,7 +161,8 @@ class DebugMagics(RunningMagics):
                 cell = fixed_cell_of(report)
             if cell.own and run is faulty is not last_run():
                 cell = replace(cell, earlier=run.snapshot.cell.title)
-        if cell.own and run is not None and run.snapshot.cell.file:
+        ran = loaded or (run.snapshot if run is not None else None)
+        if cell.own and ran is not None and ran.cell.file:
             return FixedCellView(cell, placed=False)  # a script is corrected in its file
         head = _AGAIN if cell.own else _EXAMPLE.format(cell.change)
         self._shell.set_next_input(head + cell.source)

@@ -328,6 +328,8 @@ class _Parser(MagicArgumentParser):
         if {"-h", "--help"}.intersection(words[:own]):
             print(self.help_text())
             return None
+        if "--script" in self._option_string_actions and words and words[0].endswith(".py"):
+            self.error(f"did you mean %{self.prog} --script {' '.join(words)}?")
         for word in words[:own]:
             self._check_flag(word)
         found, unexpected = self.parse_known_args(words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import gc
 import runpy
 import sys
@@ -292,9 +293,13 @@ def _is_end_of_script(error: BaseException | None) -> bool:
 
 
 def _why_it_exits(error: BaseException) -> BaseException | None:
-    """The exception that a script handled as it ended itself, as programs of hydra do."""
+    """The exception that a script handled as it ended itself, as programs of hydra do.
+
+    A parser of arguments ends the script, too, but the handler is the parser's own.
+    """
     exits = isinstance(error, SystemExit) and not error.__suppress_context__
-    return error.__context__ if exits else None
+    parsing = isinstance(error.__context__, argparse.ArgumentError)
+    return error.__context__ if exits and not parsing else None
 
 
 def _without_magics(level: TracebackType | None) -> TracebackType | None:

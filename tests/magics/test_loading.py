@@ -10,6 +10,7 @@ import pytest
 from IPython.core.error import UsageError
 
 import ddt_notebook as ddt
+from ddt_notebook.model import Call, Cell, Position, RankReport, Snapshot
 from ddt_notebook.wire.job_files import STARTED
 
 from .conftest import Notebook
@@ -73,6 +74,18 @@ def test_the_folder_above_a_recorded_job_names_it(notebook: Notebook, tmp_path: 
     os.utime(tmp_path / "ddt-job-1", (0, 0))
     with pytest.raises(UsageError, match=r"below it: .*a-later-one \(the newest of 2\)$"):
         notebook.run(f"%ddt_load {tmp_path}")
+
+
+def test_fix_works_on_the_run_that_was_loaded(notebook: Notebook, tmp_path: Path) -> None:
+    source = "if rank != 1:\n    dist.all_reduce(loss)\n"
+    where = Position(file="cell[3]", line=2, function="<module>", code="dist.all_reduce(loss)")
+    call = Call(index=0, op="all_reduce", members=(0, 1), sequence=1, status="pending", where=where)
+    waits = RankReport(rank=0, state="blocked", blocked_in=0, position=where, calls=(call,))
+    ranks = (waits, RankReport(rank=1))
+    cell = Cell(number=3, source=source)
+    Snapshot(cell=cell, outcome="hung", ranks=ranks, world_size=2).save(tmp_path / "a.ddt.json")
+    notebook.run(f"%ddt_load {tmp_path / 'a.ddt.json'}")
+    assert "the next cell holds your cell, corrected" in str(notebook.run("%ddt_debug --fix"))
 
 
 def test_a_file_that_went_away_while_a_folder_was_read_is_named(

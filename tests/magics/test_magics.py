@@ -99,7 +99,10 @@ class FakeSession:
         rank = {"pid": 4000, "alive": True, "state": "ready", "position": None}
         rank |= {"memory_bytes": 0, "share_bytes": 0}
         return SimpleNamespace(
-            ranks=[SimpleNamespace(rank=r, host="", **rank) for r in range(self.world_size)],
+            ranks=[
+                SimpleNamespace(rank=r, host="", device="cpu", **rank)
+                for r in range(self.world_size)
+            ],
             world_size=self.world_size,
             versions=(),
             backend="gloo",
@@ -158,6 +161,7 @@ def test_lists_of_ranks_are_parsed(text: str, ranks: tuple[int, ...]) -> None:
         ("%%ddt -r 3-1\nx = 1", "write 1-3"),
         ("%%ddt -o 2x\nx = 1", "'2x' is not the name of a variable"),
         ("%ddt print(rank)", "unexpected 'print(rank)'"),
+        ("%ddt train.py --lr 0.1", "did you mean %ddt --script train.py --lr 0.1?"),
         ("%ddt", "put %%ddt on the first line of a cell"),
         ("%ddt_debug -n 4", "options belong to %%ddt_debug"),
         ("%ddt_explain D.9.9", "no symptom has the code 'D.9.9'"),
