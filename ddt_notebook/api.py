@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from .views.run_view import RunView
     from .views.taxonomy import TaxonomyView
 
+#: A text of more lines is a log or a traceback. The examples of the catalogue have up to three.
+_LINES_OF_A_MESSAGE = 3
+
 
 def diagnose(run: RunLike) -> DisplayedReport:
     """Report what went wrong in a run, cause first.
@@ -263,7 +266,7 @@ def lint(source: str | os.PathLike[str], *, name: str = "", first_line: int = 1)
     return ForeseenView(found, "this cell" if name == "cell" else name)
 
 
-def explain(query: str = "") -> Page:
+def explain(query: str = "") -> Page | DisplayedReport:
     """Return a page about a symptom or a fault, or a list if several match.
 
     Parameters
@@ -271,7 +274,8 @@ def explain(query: str = "") -> Page:
     query
         A code of the taxonomy such as ``"D.2.1"``, the id of a fault card such as
         ``"collective-under-rank-condition"``, an error message, or words such as
-        ``"address already in use"``. If empty, the page lists all codes.
+        ``"address already in use"``. If empty, the page lists all codes. A log or a traceback of
+        more than a few lines is diagnosed as by `diagnose_text`.
 
     Raises
     ------
@@ -283,7 +287,8 @@ def explain(query: str = "") -> Page:
     _refuse_other_than_text("explain", query)
     from .views.explain import page
 
-    return page(query)
+    long = len(query.strip().splitlines()) > _LINES_OF_A_MESSAGE
+    return diagnose_text(query) if long else page(query)
 
 
 def taxonomy(code: str | None = None) -> TaxonomyView | ExplanationView:

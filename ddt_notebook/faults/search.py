@@ -104,6 +104,14 @@ def search_messages(words: str, limit: int = 8) -> list[Hit]:
     return _search(words, _of_catalogue(), limit)
 
 
+@cache
+def known_words() -> frozenset[str]:
+    """The words of the names of all symptoms, cards and messages."""
+    named = [*(symptom.title for symptom in taxonomy.symptoms()), *_SAID, *_SAID.values()]
+    named += [*(card.id for card in cards()), *host_cards(), *(entry.id for entry in messages())]
+    return frozenset(_WORD.findall(" ".join(named)))
+
+
 def _search(words: str, entries: tuple[_Entry, ...], limit: int) -> list[Hit]:
     wanted = [(word, *_synonyms().get(word, ())) for word in _stems(words)]
     verbatim = " ".join(words.lower().split())

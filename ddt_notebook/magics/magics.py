@@ -10,6 +10,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import line_cell_magic, line_magic, magics_class
 
+from .. import api
 from ..host.run_result import RunResult
 from ..host.session import active
 from ..model import Snapshot
@@ -179,12 +180,21 @@ class DDTMagics(RunningMagics):
 
     # -- knowledge -----------------------------------------------------------------------------
 
-    @line_magic
-    @opt.options(opt.QUERY)
+    @line_cell_magic
+    @opt.options(opt.QUERY, free_text="query", silenced=False)
     def ddt_explain(self, args: argparse.Namespace, cell: str | None = None) -> Displayable:
-        """Explain a symptom (D.2.1), a fault card, or what fits words; alone: list all codes."""
-        with one_line("ddt_explain"):
-            return page(" ".join(args.query))
+        """Explain a symptom (D.2.1), a fault card, or what fits words; alone: list all codes.
+
+        %%ddt_explain says what the text below it shows, such as a traceback or a log.
+        """
+        if cell is None:
+            with one_line("ddt_explain"):
+                return page(args.query)
+        if args.query:
+            raise UsageError("ddt_explain: words are for %ddt_explain, on a line by itself")
+        if not cell.strip():
+            raise UsageError("ddt_explain: paste a traceback or a log below %%ddt_explain")
+        return api.diagnose_text(cell)
 
     @line_magic
     @opt.options(opt.VIEW, opt.VARIABLES, opt.ZOOM)

@@ -7,11 +7,13 @@ import functools
 import keyword
 import re
 import shlex
+import tokenize
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from IPython.core.displayhook import DisplayHook
 from IPython.core.error import UsageError
-from IPython.core.magic import no_var_expand, output_can_be_silenced
+from IPython.core.magic import no_var_expand
 from IPython.core.magic_arguments import MagicArgumentParser
 
 from ..argument_types import number_of_hosts, seconds, whole_number
@@ -25,6 +27,8 @@ Magic = Callable[..., Any]
 _REQUIRED = "the following arguments are required: "
 _RANKS = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
 _NEGATIVE = re.compile(r"-\d")
+#: A comment after a name; in a longer text, ``#`` may be part of an error message.
+_COMMENT = re.compile(r"^(\S+)\s+#.*")
 #: Options that take all that follows.
 _REST = ("--script", "--salloc")
 
@@ -263,7 +267,8 @@ AS = Option(
 )
 QUERY = Option(
     "query",
-    nargs="*",
+    nargs="?",
+    default="",
     metavar="CODE|CARD|WORDS",
     help="such as D.2.1, a fault card, or words of an error message (default: all codes)",
 )
@@ -315,7 +320,7 @@ class _Parser(MagicArgumentParser):
         text = line.strip()
         if self._free_text and text and not text.startswith(("-", "#")):
             found = self.parse_args([])
-            setattr(found, self._free_text, _unquoted(text))
+            setattr(found, self._free_text, _unquoted(_plain(text)))
             return found
         try:
             words = shlex.split(line.rstrip().removesuffix(";"))  # ";" silences the view
@@ -364,6 +369,22 @@ class _Parser(MagicArgumentParser):
         self.error(f"there is no option {flag}; {hint}")
 
 
+def _ends_in_semicolon(text: str) -> bool:
+    """Whether a line or cell asks to hide the view; what is no Python does not.
+
+    ``output_can_be_silenced`` of IPython raises for such a text.
+    """
+    try:
+        return DisplayHook.semicolon_at_end_of_expression(text)
+    except (SyntaxError, tokenize.TokenError):
+        return False
+
+
+def _plain(text: str) -> str:
+    """A text without the ``;`` that silences the view, and without a comment after a name."""
+    return _COMMENT.sub(r"\1", text).removesuffix(";").rstrip()
+
+
 def _unquoted(text: str) -> str:
     """A text without the quotation marks around all of it."""
     whole = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
@@ -397,10 +418,14 @@ def options(
         @functools.wraps(method)
         def magic(self: Any, line: str, cell: str | None = None) -> Any:
             arguments = parser.parse_line(line)
-            return None if arguments is None else method(self, arguments, cell)
+            if arguments is None:
+                return None
+            shown = method(self, arguments, cell)
+            return (
+                None if silenced and _ends_in_semicolon(line if cell is None else cell) else shown
+            )
 
         magic.__doc__ = parser.help_text()
-        found = no_var_expand(magic)
-        return output_can_be_silenced(found) if silenced else found
+        return no_var_expand(magic)
 
     return decorate

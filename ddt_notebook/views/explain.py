@@ -11,8 +11,8 @@ from typing import Any
 from .. import faults
 from ..diagnosis.advice import fixes
 from ..faults import FaultCard, HostCard
-from ..faults.search import Hit, search, search_messages
-from ..messages import Message
+from ..faults.search import Hit, known_words, search, search_messages
+from ..messages import Message, message
 from ..messages import messages as catalogue
 from ..model import Fix
 from ..spelling import similar_names
@@ -166,8 +166,8 @@ class CardView(Displayable):
             lines.append("  what runs before")
             lines += [f"      {line}".rstrip() for line in card.setup.splitlines()]
         for backend, messages in self._messages():
-            for message in messages:
-                lines += terminal.wrap(backend, safe.one_line(message))
+            for said in messages:
+                lines += terminal.wrap(backend, safe.one_line(said))
         for fix in self.fixes():
             lines += terminal.wrap("fix", f"{fix.advice} — {self._pattern(fix)}")
         for reference in card.references:
@@ -446,23 +446,22 @@ def page(query: str = "") -> Page:
     if (entry := _message(wanted.lower())) is not None:
         return MessageView(entry)
     hits = cards = search(wanted)
-    near = similar_names(wanted, faults.page_ids())
-    if near and " " not in wanted:  # a card, misspelt
-        return card_page(near[0])
+    if " " not in wanted and (misspelt := _misspelt(wanted)) is not None:
+        return misspelt
     messages = search_messages(wanted)
     if messages and (not hits or messages[0].score > _CLEARLY * hits[0].score):
         hits = messages
     if not hits:
         raise study.UnknownSymptom(
-            f"nothing is known about {wanted!r}; {_codes()}; another text has to be the name of a "
-            "fault card, or words of a title or of an error message"
+            f"nothing is known about {wanted!r}{_meant(wanted)}; {_codes()}; another text has to "
+            "be the name of a fault card, or words of a title or of an error message"
         )
     clear = len(hits) == 1 or hits[0].score > _CLEARLY * hits[1].score
     # A sentence of a user seldom means one page only.
     if clear and len(wanted.split()) <= _FEW:
         best = hits[0]
         if best.kind == "message":
-            return MessageView(next(entry for entry in catalogue() if entry.id == best.name))
+            return MessageView(message(best.name))
         return symptom_page(best.name) if best.kind == "symptom" else card_page(best.name)
     more = [hit for hit in (*cards, *messages) if hit not in hits]
     raised = _raised(wanted.lower())
@@ -487,6 +486,21 @@ def _raised(lower: str) -> list[Hit]:
             hits.setdefault(entry.card, Hit("card", entry.card, faults.card(entry.card).title, 0.0))
         hits[entry.id] = Hit("message", entry.id, entry.means, 0.0)
     return list(hits.values())
+
+
+def _misspelt(name: str) -> Page | None:
+    """The page of the card, or of the message, whose id is similar."""
+    if near := similar_names(name, faults.page_ids()):
+        return card_page(near[0])
+    ids = [entry.id for entry in catalogue()] if "-" in name else []
+    return MessageView(message(near[0])) if (near := similar_names(name, ids)) else None
+
+
+def _meant(wanted: str) -> str:
+    """The words with each misspelt one set right; empty if none is like a known word."""
+    near = {word: similar_names(word, known_words()) for word in wanted.lower().split()}
+    right = " ".join(names[0] if names else word for word, names in near.items())
+    return f" (did you mean {right!r}?)" if right != wanted.lower() else ""
 
 
 def _codes() -> str:

@@ -430,6 +430,34 @@ def test_explain(fake: Notebook) -> None:
     assert repr(fake.run("%ddt_explain d.2.1")).startswith("hang D.2.1 · training & evaluation")
 
 
+@pytest.mark.parametrize("magic", ["ddt_explain", "ddt_debug"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "WorkNCCL(SeqNum=158, OpType=ALLREDUCE ran",
+        "it's stuck in an all-reduce",
+        "CUDA out of memory --local-rank=0",
+    ],
+)
+def test_an_error_is_pasted_behind_a_magic_as_it_is(fake: Notebook, magic: str, text: str) -> None:
+    shown = repr(fake.run(f"%{magic} {text}"))
+    assert "hang" in shown or "out-of-memory" in shown or "memory issue" in shown
+
+
+def test_an_explained_name_may_be_followed_by_a_comment(fake: Notebook) -> None:
+    assert repr(fake.run("%ddt_explain D.2.1  # hang")).startswith("hang D.2.1")
+
+
+def test_a_log_below_explain_is_diagnosed(fake: Notebook) -> None:
+    log = "\n".join(f"[rank{step % 2}] step {step // 2} (loss 1.0" for step in range(200))
+    shown = repr(fake.run(f"%%ddt_explain\n{log}\n[rank0]: StopIteration\n"))
+    assert shown.startswith("iteration failure C.6")
+    with pytest.raises(UsageError, match="paste a traceback or a log below %%ddt_explain"):
+        fake.run("%%ddt_explain\n  \n")
+    with pytest.raises(UsageError, match="words are for %ddt_explain"):
+        fake.run("%%ddt_explain D.2.1\nStopIteration")
+
+
 def test_a_semicolon_silences_the_view(fake: Notebook) -> None:
     assert fake.shown("%ddt_start -n 2;").strip() == ""
 

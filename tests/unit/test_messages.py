@@ -215,6 +215,18 @@ def test_a_specific_message_says_more_than_its_wrapper(specific: str, general: s
     assert found.fixes[0] == alone.fixes[0]
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("The server socket cannot be initialized on [::]:9999 (errno: 97 - …).", "store-ipv6"),
+        ("the client socket cannot be initialized to connect to [host]:9 (errno: 97", "store-ipv6"),
+        ("ibv_create_qp(cqe=4096) failed: Cannot allocate memory", "nccl-ib-memory"),
+    ],
+)
+def test_a_message_is_known_in_the_other_forms_in_which_it_is_printed(text: str, name: str):
+    assert message(name).find(text.lower())
+
+
 def test_the_timeout_of_another_rank_is_not_the_cause():
     """A timeout on one rank follows from what another rank raised."""
     timeout = message("nccl-watchdog-timeout").example

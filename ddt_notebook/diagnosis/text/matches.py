@@ -75,6 +75,8 @@ _ERROR = re.compile(r"\berror\b ?:|exception")
 #: A frame of a traceback. It and the line of code after it hold no person's words.
 _FRAME = re.compile(r"\s*File \"[^\"]+\", line \d+")
 _DIGITS = re.compile(r"\d+")
+#: A log that has some words more often prints them itself. Chosen, not measured.
+_PROGRESS = 5
 #: Numbers that differ between runs; an exit code does not.
 _NUMBER = re.compile(r"\d{3,}")
 
@@ -480,6 +482,14 @@ def _weighed(found: list[Match], text: Text) -> list[Match]:
     return [
         replace(match, weight=_CONSEQUENCE if follows(match) else 1.0)
         for match in found
-        # A program that prints "tokens/s" does not complain about its speed; only people complain.
-        if match.kind != "complaint" or match.rank is None
+        if match.kind != "complaint" or not _by_program(match, text)
     ]
+
+
+def _by_program(match: Match, text: Text) -> bool:
+    """Whether a program printed the words of a complaint.
+
+    One that prints "tokens/s" does not complain about its speed; only people complain.
+    """
+    repeated = text.is_log and text.lower.count(match.words.lower()) > _PROGRESS
+    return match.rank is not None or repeated

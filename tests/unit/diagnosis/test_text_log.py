@@ -165,6 +165,14 @@ def test_the_questions_of_a_form_for_bug_reports_are_not_the_problem() -> None:
     assert diagnose_text(form + said).findings == diagnose_text("\n" * 4 + said).findings
 
 
+def test_a_rate_in_each_progress_line_of_a_log_is_no_complaint():
+    lines = [f"[rank0] step {n} loss 1.0 tokens/s {410 + n}" for n in range(20)]
+    found = diagnose_text("\n".join([*lines, "[rank0]: StopIteration"])).findings
+    assert "D.2.3" not in [finding.symptom for finding in found]
+    said = "Training on 2 GPUs gives 400 tokens/s, on one it was 700"
+    assert diagnose_text(said).findings[0].symptom == "D.2.3"
+
+
 HEALTHY = [
     "\n".join(f"Epoch {n}/30 loss {1 / n:.3f} accuracy 0.9 12 s per epoch" for n in range(1, 40)),
     "\n".join(f"[1,{n % 4}]<stdout>: step {n} loss 0.1 img/sec 430.2" for n in range(100)),

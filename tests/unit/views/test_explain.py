@@ -184,6 +184,19 @@ def test_an_unknown_name_is_reported(query: str) -> None:
         ddt.explain(query)
 
 
+def test_a_misspelt_message_is_shown_and_misspelt_words_are_set_right() -> None:
+    assert "nccl-shm: " in repr(ddt.explain("nccl-shn"))
+    with pytest.raises(UnknownSymptom, match=r"\(did you mean 'deadlock in barrier'\?\)"):
+        ddt.explain("deadlok in barier")
+
+
+def test_a_log_is_diagnosed_as_a_whole() -> None:
+    watchdog = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=158"
+    assert "nccl-watchdog-timeout: " in repr(ddt.explain(watchdog))
+    log = f"step 1\nstep 2\n[rank1] {watchdog}\n[rank0]: StopIteration"
+    assert repr(ddt.explain(log)) == repr(ddt.diagnose_text(log))
+
+
 def test_a_lesson_of_part_e_is_named_with_its_cards() -> None:
     with pytest.raises(
         ddt.UnknownSymptom, match=r"E\.9-out-of-memory\.ipynb; see %ddt_explain out"
