@@ -89,7 +89,8 @@ def diagnose_dumps(path: str | Path) -> DisplayedReport:
         one folder with any of these: the Flight Recorder's dumps, one file for each rank, as
         ``TORCH_FR_DUMP_TEMP_FILE`` names them (``…/nccl_trace_rank_0``), pickled or as JSON; logs
         of all ranks or of each one, such as torchrun's ``--log-dir``; stacks of ranks as py-spy or
-        faulthandler print them (``rank3.txt``). Or one log. Of large dumps, the snapshot holds the
+        faulthandler print them (``rank3.txt``). Or one log, or one timeline of Horovod
+        (``HOROVOD_TIMELINE``). Of large dumps, the snapshot holds the
         last collectives that all members of a group completed alike, and everything after the
         first difference.
 
@@ -109,6 +110,7 @@ def diagnose_dumps(path: str | Path) -> DisplayedReport:
     from .diagnosis.text import diagnose_log, job_findings
     from .diagnosis.text import diagnose_text as _diagnose_text
     from .dumps.collection import collect, is_log
+    from .dumps.horovod_timeline import is_timeline, snapshot_of_timeline
     from .jobs.launches import is_recorded
     from .jobs.recorded_job import snapshot_of_folder
     from .jobs.recorder_folder import without_ranks
@@ -117,6 +119,9 @@ def diagnose_dumps(path: str | Path) -> DisplayedReport:
     if is_recorded(Path(path)):
         recorded = snapshot_of_folder(Path(path))
         return show(_diagnose(recorded), recorded)
+    if is_timeline(Path(path)):
+        of_horovod = snapshot_of_timeline(Path(path))
+        return show(_diagnose(of_horovod), of_horovod)
     if is_log(Path(path)):
         return show(diagnose_log(path))
     jobs = sorted(filter(is_recorded, Path(path).glob("*")), key=lambda one: one.stat().st_mtime)
