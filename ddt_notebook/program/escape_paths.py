@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from ddt_notebook.model import Call, Place, Position, RankReport
@@ -109,12 +110,30 @@ class EscapePaths:
             paths = _Paths(
                 self._program, self._partitions, frames[number:], call, caller, absent, at
             )
-            found += paths.reasons(called)
+            inner = paths.reasons(called)
+            if self._in_callback(frames, number, absent):
+                # it is called at a line where the absent rank does not stand, as a hook is
+                inner = (replace(one, priority=one.priority + 2) for one in inner)
+            found += inner
             called = place.function
         found += self._made_by_rank(frames, absent)
         if not found and call.kind == "collective":
             found += self._uneven_loaders(caller.rank, absent.rank)
         return min(found, key=lambda reason: reason.priority, default=None)
+
+    def _in_callback(self, frames: Sequence[Position], number: int, absent: RankReport) -> bool:
+        """Whether a library called a line's function, or one around it, that only one rank is in.
+
+        Both ranks are in the function that called the library, at different lines of it.
+        """
+        return any(
+            self._program.is_called_back(inner, outer)
+            and any(
+                (one.file, one.function) == (outer.file, outer.function) and one.line != outer.line
+                for one in absent.stack
+            )
+            for inner, outer in pairwise(frames[number:])
+        )
 
     def _uneven_loaders(self, caller: int, absent: int) -> Iterator[Reason]:
         """Loaders with which a library trains, and that have other numbers of batches."""
@@ -447,9 +466,12 @@ class _Paths:
     def _is_a_round_ahead(self) -> bool:
         """Whether the absent rank has made its last call more often than the other rank.
 
-        No condition may be around that call: it could have kept the other rank from it.
+        No condition may be around that call: it could have kept the other rank from it. Those in a
+        function that a library calls back, such as a hook, do not count.
         """
-        for line in self.stack:
+        pairs = enumerate(pairwise(self.stack), 1)
+        backs = [number for number, pair in pairs if self.program.is_called_back(*pair)]
+        for line in self.stack[max(backs, default=0) :]:
             for block in self.program.blocks(self.program.statement_at(line)):
                 if isinstance(block.owner, ast.If) and (
                     self.conditions.reads_rank(block.owner.test) or self._is_local(block.owner.test)
@@ -505,12 +527,14 @@ class _Paths:
         """Whether the absent rank, when it last ran a loop, made the call in as many rounds.
 
         So in this loop, as one over a model's layers, it missed nothing: the caller has come to
-        the loop once more.
+        the loop once more. If the line is a helper's, calls from other lines may be between; what
+        its loader had for the absent rank counts as well.
         """
         if not self.outer:
             return False
         mine, theirs = (self._calls_in_a_row(report, node) for report in (self.caller, self.absent))
-        return 0 < mine <= theirs
+        batches = self._batches(node, self.absent.rank)
+        return 0 < mine <= max(theirs, *(one or 0 for one in batches), 0)
 
     def _calls_in_a_row(self, report: RankReport, loop: LoopNode) -> int:
         """How often a rank made the call when it last ran a loop, and nothing else in between."""
@@ -534,16 +558,18 @@ class _Paths:
 
     def _has_as_many_batches(self, loop: LoopNode) -> bool:
         """Whether the loader of a loop is known to have as many batches on both ranks."""
-        place, lengths = self.program.place(loop), []
-        for rank in (self.caller.rank, self.absent.rank):
-            loaders = self.partitions[rank].loaders if rank in self.partitions else ()
-            here = [
-                one
-                for one in loaders
-                if any(e.where is not None and place.is_same_line(e.where) for e in one.epochs)
-            ]
-            lengths.append({one.expected_batches for one in here})
+        lengths = [self._batches(loop, rank) for rank in (self.caller.rank, self.absent.rank)]
         return len(lengths[0]) == 1 and lengths[0] == lengths[1] and None not in lengths[0]
+
+    def _batches(self, loop: LoopNode, rank: int) -> set[int | None]:
+        """How many batches the loaders of a loop have on a rank."""
+        place = self.program.place(loop)
+        loaders = self.partitions[rank].loaders if rank in self.partitions else ()
+        return {
+            one.expected_batches
+            for one in loaders
+            if any(e.where is not None and place.is_same_line(e.where) for e in one.epochs)
+        }
 
     def _uneven(self, node: ast.stmt | ast.expr) -> Iterator[Reason]:
         mine, theirs = (times_called(self.call, rank) for rank in (self.caller, self.absent))

@@ -10,7 +10,7 @@ from ddt_notebook.model import Place, Position, Snapshot
 from ddt_notebook.model.position import Role
 
 from .conditions import Conditions
-from .nodes import FunctionNode, LoopNode, calls_in, is_call
+from .nodes import FunctionNode, LoopNode, called_name, calls_in, is_call
 from .parse import Document
 from .tree import Block, Tree, tree_of
 
@@ -137,6 +137,16 @@ class Program:
             if is_call(call, op) and call.lineno <= place.line <= (call.end_lineno or call.lineno)
         ]
         return found[0] if len(found) == 1 else None
+
+    def is_called_back(self, inner: Position, outer: Position) -> bool:
+        """Whether a library called the function of a line: a hook, but no ``forward`` of a module.
+
+        ``outer`` is the program's line that called the library.
+        """
+        name = next(iter(self.functions_around(inner)), "forward")
+        if name == "forward" or name.startswith("__"):
+            return False
+        return all(called_name(call) != name for call in self.calls_at(outer))
 
     def calls_at(self, place: Position) -> list[ast.Call]:
         """All calls that include a line."""

@@ -403,3 +403,47 @@ def test_a_rank_that_still_stands_in_the_function_has_not_returned_from_it(outer
     left = stands(2, call("barrier", 6), lines=[(8, "<module>"), (6, "main")])
     finding = found(waiter, left, source=source)
     assert (finding.cause == "early-exit-on-rank-condition") is bool(outer)
+
+
+AVERAGES = """\
+def mean(x):
+    dist.all_reduce(x)
+
+def average(model):
+    if model.pending:
+        dist.all_reduce(model.grad)
+
+def validate(batches):
+    for batch in batches:
+        mean(batch)
+
+for step in range(9):
+    mean(loss)
+    loss.backward()
+    if step % 2 == 0 and loss < most:
+        validate(held_out)
+"""
+
+
+def held_out(batches: int) -> RankPartition:
+    whole = loaders(1, batches)
+    epoch = replace(whole.loaders[0].epochs[0], where=at(9, function="validate"))
+    return replace(whole, loaders=(replace(whole.loaders[0], epochs=(epoch,)),))
+
+
+@pytest.mark.parametrize(("rounds", "batches", "line"), [(2, 3, 15), (4, 3, 9)])
+def test_a_hook_is_no_reason_and_a_loop_is_one_if_a_rank_ran_it_further(
+    rounds: int, batches: int, line: int
+) -> None:
+    """One rank is in a validation; the other one in a hook that the next ``backward`` calls.
+
+    A helper makes the calls of both, so that they fit for a while.
+    """
+    step = [all_reduce(2), all_reduce(6)]
+    lines = [(16, "<module>"), (10, "validate"), (2, "mean")]
+    one = stands(0, *step, *[all_reduce(2)] * rounds, lines=lines)
+    before = [all_reduce(2)] * (rounds - 1)
+    two = stands(1, *step, *before, all_reduce(6), lines=[(14, "<module>"), (6, "average")])
+    two = replace(two, calls=(*two.calls[:-1], replace(two.calls[-1], shapes=((9,),))))
+    finding = found(one, two, source=AVERAGES, partition=(held_out(batches),))
+    assert_reason_at(finding, line)
