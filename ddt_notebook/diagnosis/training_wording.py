@@ -295,6 +295,9 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         "parameters of {model} were changed outside the optimizer on {ranks}: {name} differs at "
         "the end"
     ),
+    "frozen-parameters-apart": (
+        "the ranks hold different values of {names} of {model}: they set them outside the optimizer"
+    ),
     "changed-by-hand": (
         "the ranks hold different values of {names} at the end, and equal values of the other "
         "parameters: beside the updates, each rank wrote something else"
@@ -708,6 +711,10 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         "own model equal"
     ),
     "updated-from-before": "it is updated at {place}, too",
+    "no-optimizer-holds": "no optimizer holds them, so DDP exchanges no gradients of them",
+    "other-optimizer-averages": (
+        "all ranks had equal gradients in the steps of {optimizer}, which trains another part of it"
+    ),
     "gradients-averaged-by-hand": (
         "the program reduced tensors of the shapes of all parameters in the {steps:step} that "
         "updated them"

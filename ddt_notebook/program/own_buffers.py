@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ddt_notebook.model import Place
 
-from .nodes import called_name, is_metadata
+from .nodes import called_name, is_metadata, parameters
 from .program import Program
 from .tree import Tree
 
@@ -30,7 +30,11 @@ def accumulates(program: Program, buffer: str) -> list[Place]:
                 continue
             uses = [one for one in ast.walk(owner) if _is_own(one, buffer)]
             statements = {s: None for one in uses if (s := tree.statement_of(one)) is not None}
-            updates = [one for one in statements if _updates(one, buffer)]
+            updates = [
+                one
+                for one in statements
+                if _updates(one, buffer) or _updates_by_function(program, one, buffer)
+            ]
             if updates and is_read(program, buffer):
                 found += [program.place(one, "changes") for one in updates]
     return found
@@ -67,7 +71,7 @@ def _updates(statement: ast.stmt, buffer: str) -> bool:
         target = statement.targets[0]
         if _is_own(target, buffer):
             return _combines(statement.value, buffer)
-        if isinstance(target, ast.Subscript) and _is_own(target.value, buffer):
+        if isinstance(target, ast.Subscript) and _is_own(_without_data(target.value), buffer):
             return not isinstance(target.slice, ast.Slice) or bool(
                 target.slice.lower or target.slice.upper
             )
@@ -81,6 +85,45 @@ def _updates(statement: ast.stmt, buffer: str) -> bool:
         and not any(name in _OVERWRITES for name in methods)
         and _is_own(_receiver(call), buffer)
     )
+
+
+def _without_data(node: ast.expr) -> ast.expr:
+    return node.value if isinstance(node, ast.Attribute) and node.attr == "data" else node
+
+
+def _updates_by_function(program: Program, statement: ast.stmt, buffer: str) -> bool:
+    """Whether a statement gives the buffer to a function of the program that updates it in place.
+
+    Such is ``ema_inplace(self.book, new, decay)``.
+    """
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        return False
+    given = [at for at, one in enumerate(call.args) if _is_own(_without_data(one), buffer)]
+    return any(
+        at < len(names) and _changes_in_place(function, names[at])
+        for at in given
+        for tree in program.trees.values()
+        for function in tree.functions.get(call.func.id, [])
+        if (names := parameters(function))
+    )
+
+
+def _changes_in_place(function: ast.FunctionDef, name: str) -> bool:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            methods = list(_methods(node.value))
+            receiver = _without_data(_receiver_of(node.value))
+            if isinstance(receiver, ast.Name) and receiver.id == name and methods:
+                return all(one.endswith("_") and one not in _OVERWRITES for one in methods)
+    return False
+
+
+def _receiver_of(call: ast.Call) -> ast.expr:
+    node: ast.expr = call
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        node = node.func.value
+    return node
 
 
 def _combines(value: ast.expr, buffer: str) -> bool:

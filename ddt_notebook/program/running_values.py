@@ -17,7 +17,10 @@ _ROOTS = frozenset({"sqrt", "rsqrt"})
 
 
 def normalisers(program: Program, names: Collection[str]) -> list[Place]:
-    """The lines that set running values with which the program normalises: ``(x - mean) / std``.
+    """The lines that set running values with which a program normalises.
+
+    Such are a mean that it subtracts and a spread by which it then divides, or the root of a spread
+    by which it only divides.
 
     Parameters
     ----------
@@ -70,7 +73,9 @@ def _normalises(node: ast.BinOp | ast.Call, names: Collection[str]) -> set[str]:
         for name in _attributes(one.right, names)
     }
     spread = _attributes(below, names)
-    return taken | spread if taken and spread - taken else set()
+    if taken and spread - taken:
+        return taken | spread
+    return spread if _has_root(below) else set()
 
 
 def _has_root(node: ast.AST) -> bool:

@@ -363,7 +363,7 @@ def _unwatched(context: Context, group: Replicas) -> Finding | None:
     """Report a parameter without fingerprints during the run that differs at the end."""
     first = group.first
     if group.gone:
-        return None
+        return _not_optimized(context, group)
     found = [
         item
         for item in replicas.differing(context.snapshot, first.model, "parameter")
@@ -389,6 +389,34 @@ def _unwatched(context: Context, group: Replicas) -> Finding | None:
             *([Fact(kind="written-alone", ranks=tuple(changed))] if identified else []),
             Fact(kind="ddp-equalises-once"),
         ],
+        confidence="likely",
+    )
+
+
+def _not_optimized(context: Context, group: Replicas) -> Finding | None:
+    """Report parameters of the model in DDP that no optimizer holds and that ranks set apart."""
+    known, first = _models(context, group), group.first
+    names = known[min(known)].parameters if known else ()
+    if len(known) < len(group.ranks) or any(
+        (one.parameters, len(one.values)) != (names, len(names)) for one in known.values()
+    ):
+        return None
+    apart = [
+        name
+        for at, name in enumerate(names)
+        if len({one.values[at] for one in known.values()}) > 1
+        and f"{first.model}.{name}" not in first.watched
+    ]
+    if not apart or len(first.watched) < first.parameters:
+        return None
+    return conclude(
+        "D.2.5",
+        "frozen-parameters-apart",
+        cause="model-reset-on-one-rank",
+        ranks=group.ranks,
+        places=_places(context, group),
+        values={"model": first.model, "names": apart},
+        facts=[Fact(kind="no-optimizer-holds"), Fact(kind="ddp-equalises-once")],
         confidence="likely",
     )
 

@@ -62,7 +62,7 @@ def buffers(context: Context) -> Iterator[Finding]:
             facts=[
                 Fact(kind="equal-before-first-pass", values={"names": list(found)}),
                 *(Fact(kind="updated-from-before", place=place) for place in places[1:3]),
-                Fact(kind="never-sent", values={"name": name}),
+                *_never_sent(context, name, first.shapes[first.buffers.index(name)]),
                 *_saved_alone(context, one.ranks),
             ],
             confidence="likely",
@@ -70,17 +70,22 @@ def buffers(context: Context) -> Iterator[Finding]:
 
 
 def _sizes_sent(context: Context) -> set[int]:
-    """Numbers of elements of the tensors that the program sent, without DDP's calls.
+    """Numbers of elements of tensors with which the program may make states equal, now and then.
 
-    One broadcast makes a buffer equal at the beginning.
+    One broadcast makes a buffer equal at the beginning. What is sent in every step and leaves
+    states apart does not make them equal. Calls of DDP do not count.
     """
     found: set[int] = set()
+    steps = max((o.steps for x in context.snapshot.training for o in x.optimizers), default=0)
     for report in context.reports.values():
         own = [call for call in report.calls if call.source == "call log"]
-        times = Counter(
-            (elements(shape_label(shape)), call.op) for call in own for shape in call.shapes
-        )
-        found |= {size for (size, op), n in times.items() if op != "broadcast" or n > 1}
+        times: Counter[tuple[int, str]] = Counter()
+        for call in own:
+            times.update((elements(shape_label(shape)), call.op) for shape in call.shapes)
+        counted: Counter[int] = Counter()
+        for (size, op), n in times.items():
+            counted[size] += n if op != "broadcast" or n > 1 else 0
+        found |= {size for size, n in counted.items() if 0 < n < steps}
     return found
 
 
@@ -122,7 +127,7 @@ def plain_states(context: Context) -> Iterator[Finding]:
             facts=[
                 Fact(kind="values-apart", values={"names": names}),
                 *(Fact(kind="updated-from-before", place=place) for place in places[1:3]),
-                Fact(kind="never-sent", values={"name": names[0]}),
+                *_never_sent(context, names[0], first.shapes[first.values.index(names[0])]),
                 *_saved_alone(context, ranks),
             ],
             confidence="likely",
@@ -241,6 +246,18 @@ def _broadcasts(report: RankReport) -> bool:
 
 def _parameters_apart(one: Kept, moment: Moment) -> bool:
     return any(at < len(one.first.parameters) for at in one.apart(moment))
+
+
+def _never_sent(context: Context, name: str, shape: str) -> Iterator[Fact]:
+    sent = {
+        elements(shape_label(one))
+        for report in context.reports.values()
+        for call in report.calls
+        if call.source == "call log" and call.op != "broadcast"
+        for one in call.shapes
+    }
+    if elements(shape) not in sent:
+        yield Fact(kind="never-sent", values={"name": name})
 
 
 def _saved_alone(

@@ -226,7 +226,7 @@ def _judge(context: Context, group: Replicas) -> Finding | None:
     reduced = {rank: one.reductions_of(shapes) for rank, one in sent.items()}
     if _in_smaller_groups(context, group):
         return None
-    observed = _own_gradients(context, group)
+    observed = _own_gradients(context, group) or _other_optimizer_reduces(context, group)
     if observed is not None:
         return observed
     if any(one.is_opaque(shapes) for one in sent.values()):
@@ -393,6 +393,47 @@ def _partly_reduced(context: Context, group: Replicas, reduced: dict[str, int]) 
         places=_steps_at(context, group),
         facts=facts,
         confidence=confidence,
+    )
+
+
+def _other_optimizer_reduces(context: Context, group: Replicas) -> Finding | None:
+    """Report an optimizer without averaged gradients beside one that has them, of one module."""
+    first, last = group.first, max(group.states)
+    if not first.model or group.apart(min(group.states)) or not group.stepped:
+        return None
+    everything = list(range(len(first.watched)))
+    if any(group.gradients_apart(step) != everything for step in group.stepped):
+        return None
+    if group.apart(last) != everything:
+        return None
+    others = [
+        other
+        for other in replicas.replicas(context.snapshot)
+        if other.first.model == first.model
+        and other.first.watched != first.watched
+        and other.ranks.keys() == group.ranks.keys()
+        and len(other.stepped) > 1
+        and other.first_apart is None
+        and not any(other.gradients_apart(step) for step in other.stepped)
+        and shared_and_own(other)[0]
+    ]
+    if not others:
+        return None
+    return conclude(
+        "D.2.2",
+        "some-gradients-not-reduced",
+        cause="gradients-not-reduced",
+        ranks=group.ranks,
+        values={"model": first.model, "optimizer": first.name, "names": list(first.watched)},
+        places=_steps_at(context, group),
+        facts=[
+            Fact(
+                kind="gradients-differed",
+                values={"steps": len(group.stepped), "names": list(first.watched)},
+            ),
+            Fact(kind="other-optimizer-averages", values={"optimizer": others[0].first.name}),
+        ],
+        confidence="likely",
     )
 
 

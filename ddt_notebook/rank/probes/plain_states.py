@@ -171,7 +171,7 @@ def _can_be_watched(owner: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    if type(value) is float:
+    if _is_scalar(value):
         return True
     if type(value) is torch.Tensor:
         return (
@@ -184,21 +184,26 @@ def _is_number(value: Any) -> bool:
     return _is_array(value) and 0 < value.size <= _ELEMENTS
 
 
+def _is_scalar(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return isinstance(value, float) or (numpy is not None and isinstance(value, numpy.floating))
+
+
 def _is_array(value: Any) -> bool:
     numpy = sys.modules.get("numpy")
     return numpy is not None and type(value) is numpy.ndarray and value.dtype.kind == "f"
 
 
 def _content(value: Any) -> int:
-    if isinstance(value, float):  # also a number of NumPy
-        return zlib.crc32(struct.pack("d", value))
+    if _is_scalar(value):
+        return zlib.crc32(struct.pack("d", float(value)))
     if _is_array(value):
         return sketch(torch.from_numpy(value.copy()))
     return sketch(value) if isinstance(value, torch.Tensor) and value.is_cpu else 0
 
 
 def _shape(value: Any) -> str:
-    if type(value) is float:
+    if _is_scalar(value):
         return "scalar"
     return shape_text(value) if isinstance(value, torch.Tensor) else _array_shape(value)
 

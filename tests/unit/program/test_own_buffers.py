@@ -15,6 +15,10 @@ class Part(nn.Module):
     def forward(self, x):
         {update}
         {use}
+def moved(old, new):
+    old.data.mul_(0.9).add_(new)
+def copied(old, new):
+    old.copy_(new)
 """
 
 
@@ -33,6 +37,8 @@ def _lines(update: str, use: str) -> list[int]:
         "self.kept = torch.lerp(self.kept, x.mean(0), 0.1)",
         "self.kept.mul_(0.9).add_(x.mean(0), alpha=0.1)",
         "self.kept.data.lerp_(x.mean(0), 0.1)",
+        "self.kept.data[at] = x",
+        "moved(self.kept, x.mean(0))",
     ],
 )
 def test_an_update_from_the_old_content_is_found(update: str) -> None:
@@ -44,6 +50,8 @@ def test_an_update_from_the_old_content_is_found(update: str) -> None:
     [
         ("self.kept = x.detach()", "return x - self.kept"),
         ("self.kept.copy_(x)", "return x - self.kept"),
+        ("copied(self.kept, x)", "return x - self.kept"),
+        ("moved(x, self.kept)", "return x - self.kept"),
         ("self.kept[:] = x", "return x - self.kept"),
         ("out, self.kept = self.cell(x, self.kept)", "return out - self.kept"),
         ("self.kept = self.cell(x, self.kept)", "return x - self.kept"),

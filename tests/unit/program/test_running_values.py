@@ -43,6 +43,11 @@ def test_what_is_subtracted_and_divided_by_normalises(update: str, use: str) -> 
     assert [place.line for place in found] == [6, 7]
 
 
+def test_a_root_that_is_divided_by_normalises() -> None:
+    found = normalisers(_program("self.mean += x", "x / np.sqrt(norm.var)"), ["mean", "var"])
+    assert [place.line for place in found] == [7]
+
+
 @pytest.mark.parametrize(
     "use",
     ["x - norm.mean", "norm.mean / norm.var", "(x - norm.mean) / norm.mean", "x / norm.var"],
