@@ -303,7 +303,7 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         "parameters: beside the updates, each rank wrote something else"
     ),
     "apart-before-this-cell": (
-        "the ranks' copies of {model} already differed when this cell began to train"
+        "the ranks' copies of {model} already differed when this run began to train"
     ),
     "model-not-wrapped": lambda f: (
         f"{_model(f.values)} is not wrapped in DDP: each rank trains its own copy, and they drift "
@@ -649,7 +649,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "ddp-averages": "DistributedDataParallel averages the gradients of {model} on {ranks}",
     "deepspeed-averages": "DeepSpeed averages the gradients of its engine on {ranks}",
     "fsdp-reduces": "FSDP2 reduces the gradients of {model} on {ranks}",
-    "cell-reduces-gradients": "the cell reduces gradients ({calls:call} of all_reduce)",
+    "cell-reduces-gradients": "the run reduces gradients ({calls:call} of all_reduce)",
     # values
     "inputs-finite": "on {ranks}, the model's inputs were all finite in that pass",
     "inputs-not-finite": "on {ranks}, the model's inputs held nan or inf in that pass",
@@ -776,7 +776,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "gradients-agreed": "{agreed} of {watched} watched gradients agreed",
     "apart-throughout": "apart before the first step and at the end, first in {name}",
     "gradients-equal": "at {steps:sampled step} all watched gradients were equal",
-    "no-broadcast": "no parameter was broadcast in this cell",
+    "no-broadcast": "no parameter was broadcast in this run",
     "left-out-by-scaler": (
         "on {ranks} the gradient scaler found infinite gradients and left out {steps:step}"
     ),

@@ -177,20 +177,21 @@ class SingleRankView(Displayable):
                 "it into the cell, run it, and ask again"
             )
         return {
-            "also": "the cell fails on one rank, too, with the same error at the same line: it is "
-            "no fault of the distribution",
-            "called": "the cell fails on one rank, too, with the same error of torch.distributed: "
-            "it comes from how the library is used, not from how the ranks work together",
-            "several": "on one rank the cell works: the fault occurs with several ranks only",
-            "otherwise": "on one rank the cell fails in another way, which does not explain the "
+            "also": "the program fails on one rank, too, with the same error at the same line: it "
+            "is no fault of the distribution",
+            "called": "the program fails on one rank, too, with the same error of "
+            "torch.distributed: it comes from how the library is used, not from how the ranks "
+            "work together",
+            "several": "on one rank the program works: the fault occurs with several ranks only",
+            "otherwise": "on one rank the program fails in another way, which does not explain the "
             "fault on several ranks",
-            "endless": "on one rank the cell did not end within the time limit either",
+            "endless": "on one rank the program did not end within the time limit either",
             "well": "nothing went wrong, on several ranks or on one",
         }[self.verdict]
 
     def _seen(self) -> list[tuple[str, str]]:
-        several = "finished the cell" if self.verdict == "well" else "no rank ended by itself"
-        one = "had to be ended" if self.verdict == "endless" else "finished the cell"
+        several = "finished" if self.verdict == "well" else "no rank ended by itself"
+        one = "had to be ended" if self.verdict == "endless" else "finished"
         return [
             (words.count(self.ranks, "rank"), safe.one_line(self.found.several or several)),
             ("1 rank", safe.one_line(self.found.alone or one)),

@@ -28,7 +28,7 @@ _DIFFERS, _DIFFERS_BYTES = 1.2, 10_000_000
 #: A limit further away than this is stated in words only; the curves would be flat below it.
 _DRAWN_UP_TO = 4
 
-_HEAD = ("rank", "resident", "peak", "own share", "during the cell")
+_HEAD = ("rank", "resident", "peak", "own share", "while it ran")
 _LIMITS = {
     "rank": "the cap of the rank (--memory)",
     "cgroup": "the limit of the container, for all processes",

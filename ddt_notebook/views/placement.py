@@ -466,7 +466,7 @@ def _not_wrapped(item: PlacedObject, parts: Callable[[tuple[str, ...]], bool]) -
     parameters = (tensor for tensor in item.tensors if tensor.role == "parameter")
     if parts(tuple(shape_label(one.shape) for one in parameters)):
         return ("hint", f"{text}its own; they exchange activations, as parts of one model do")
-    text += "a copy of its own, unless the cell averages the gradients itself"
+    text += "a copy of its own, unless the program averages the gradients itself"
     return ("warning", text)
 
 

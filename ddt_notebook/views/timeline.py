@@ -426,7 +426,7 @@ class TimelineView(RunView, Figured):
         return [
             (
                 words.ranks([wait.until]),
-                f"→ {words.ranks(wait.ranks)}",
+                f"→ {words.ranks_cell(wait.ranks) if brief else words.ranks(wait.ranks)}",
                 short(wait.longest_s),
                 short(wait.at_s - self.window.start_s),
                 _numbered(wait.call),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import ddt_notebook
-from ddt_notebook.diagnosis import diagnose, wording
+from ddt_notebook.diagnosis import diagnose, training_wording, wording
 from ddt_notebook.diagnosis.wording import FACTS, REASONS, SHOWN, TITLES, worded
 from ddt_notebook.model import Fact, Finding, Place
 
@@ -84,6 +84,11 @@ def test_no_kind_has_words_twice(table: str) -> None:
                 kinds.update(key.value for key in node.value.keys if isinstance(key, ast.Constant))
     assert kinds.keys() == {*getattr(wording, table)}
     assert kinds.most_common(1)[0][1] == 1
+
+
+@pytest.mark.parametrize("table", [training_wording.TITLES, training_wording.FACTS])
+def test_sentences_on_training_fit_a_script_and_a_job(table: dict[str, object]) -> None:
+    assert [text for text in table.values() if isinstance(text, str) and " cell" in text] == []
 
 
 def test_a_template_is_filled_from_values_and_ranks() -> None:

@@ -220,6 +220,7 @@ def test_a_comparison_shows_itself() -> None:
 def test_a_single_rank_check_shows_itself(verdict: str) -> None:
     view = SingleRankView(SingleRank(verdict, HOSTILE, ""), 4)  # type: ignore[arg-type]
     assert repr(view).startswith("single-rank check · ")
+    assert "the cell" not in repr(view)  # it may have been a script
     page = parsed(view.to_html())
     assert page.tags <= KEPT | {"style"}
     assert "\x1b" not in page.text

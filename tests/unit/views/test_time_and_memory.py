@@ -519,6 +519,14 @@ def test_an_arrow_goes_through_the_lanes_of_ranks_that_did_not_wait() -> None:
     assert [(rank, lane[50]) for rank, lane in lanes] == [("0", "●"), ("1", "│"), ("2", "↓")]
 
 
+def test_a_narrow_table_of_waits_names_every_rank() -> None:
+    call = Call(index=1, op="barrier", members=(0, 1, 2, 3), sequence=1, entered_s=0.0, left_s=1.0)
+    late = replace(call, entered_s=0.9)
+    ranks = tuple(RankReport(rank=rank, calls=(late if rank == 2 else call,)) for rank in range(4))
+    lines = str(ddt.timeline(replace(traced(4), ranks=ranks, timeline=()))).splitlines()
+    assert [line.split("  ")[2:4] for line in lines if "→" in line] == [["rank 2", "→ 0, 1, 3"]]
+
+
 def test_time_of_collectives_whose_end_was_not_recorded_is_not_called_own_work() -> None:
     """As in a job, where the recorder of DDP's collectives knows only when they began."""
     run = traced(2)
