@@ -18,6 +18,7 @@ from ..diagnosis import diagnose
 from ..diagnosis.compare_runs import compare
 from ..host import idle_ranks, launcher
 from ..host.errors import SessionError
+from ..host.limits import check_framework, parse_simulated
 from ..host.place import Place
 from ..host.run_result import RunResult
 from ..host.session import Session, active
@@ -37,6 +38,8 @@ from .output_stream import OutputStreamer, live_line
 
 #: So many ranks start within two seconds, also on two busy cores.
 _SOON_STARTED = 16
+#: Options that start ranks on other hosts.
+WAYS = ("join", "hosts", "slurm", "ray")
 
 
 class RunningMagics(Magics):
@@ -78,8 +81,14 @@ class RunningMagics(Magics):
         """A session from a magic's options, the rest from the defaults."""
         given = {name: value for name, value in vars(args).items() if value is not None}
         defaults = self._defaults
-        ranks, hosts = self._hosts(given)
         framework = given.get("framework", "")
+        if not given.keys().isdisjoint(WAYS):
+            with one_line("ddt_start"):  # before anybody waits for hosts
+                if framework:
+                    check_framework(framework, alone=False)
+                backend, device = given.get("backend", defaults.backend), given.get("device")
+                parse_simulated(given.get("simulate"), backend, device)
+        ranks, hosts = self._hosts(given)
         starting = self._while_starting(ranks, framework) if hosts is None else nullcontext()
         with one_line("ddt_start"), starting:
             try:

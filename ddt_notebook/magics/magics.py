@@ -24,7 +24,7 @@ from ..views.report import DisplayedReport
 from ..views.run_view import RunView
 from ..views.session_status import StatusView
 from . import options as opt
-from .base import RunningMagics, one_line, report_of, script_of
+from .base import WAYS, RunningMagics, one_line, report_of, script_of
 from .config import DDT
 
 _RESTING = "the ranks were stopped, because nobody used them; the next cell starts new ones"
@@ -83,7 +83,7 @@ class DDTMagics(RunningMagics):
             raise UsageError("ddt_start: --nnodes is for hosts that --join, or for --ray")
         if args.salloc is not None and args.slurm is None:
             args.slurm = ""
-        ways = [way for way in ("join", "hosts", "slurm", "ray") if getattr(args, way) is not None]
+        ways = [way for way in WAYS if getattr(args, way) is not None]
         if not ways and args.wait:
             raise UsageError(
                 "ddt_start: --wait is for hosts: give --join, --hosts, --slurm, --salloc or --ray"
