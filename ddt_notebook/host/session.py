@@ -573,6 +573,11 @@ class Session:
         """Process ids of the ranks, by rank."""
         return [handle.pid for handle in self.pool.handles]
 
+    @property
+    def hosts(self) -> dict[int, str]:
+        """The name of each rank's host; empty for the machine of the notebook."""
+        return {handle.rank: handle.host for handle in self.pool.handles}
+
     def process_ids(self) -> list[int]:
         """Every process that this session uses: ranks, store and fork server."""
         return self.pool.process_ids()

@@ -235,7 +235,9 @@ class RunningMagics(Magics):
         settings |= {
             "timeout": args.timeout,
             "number": number or self._shell.displayhook.prompt_count or None,  # as Out[] shows it
-            "listener": OutputStreamer(self._shell, running, session.output_file),
+            "listener": OutputStreamer(
+                self._shell, running, session.output_file, hosts=session.hosts
+            ),
         }
         with one_line("ddt"):
             if script:

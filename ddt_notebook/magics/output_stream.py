@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from ..formatting import ranks_label
+from ..formatting import naming_hosts, ranks_label
 from ..host.listeners import DisplayMessage, Stream
 from ..model.waits import Waiting
 from ..views import html, safe
@@ -62,6 +62,8 @@ class OutputStreamer:
         Path of the file that keeps all output of a rank, for when the shown output is cut.
     clock
         Seconds; replaced in tests.
+    hosts
+        The host of each rank; labels name it if there are several.
     """
 
     def __init__(
@@ -70,8 +72,10 @@ class OutputStreamer:
         running: Iterable[int],
         output_file: Callable[[int, Stream], Path],
         clock: Callable[[], float] = time.monotonic,
+        hosts: Mapping[int, str] | None = None,
     ) -> None:
         self._shell = shell
+        self._hosts = hosts or {}
         self._clock = clock
         self._output_file = output_file
         self._running = sorted(running)
@@ -122,7 +126,8 @@ class OutputStreamer:
     def on_tick(self, now_s: float) -> None:
         """Print what has waited long enough, and refresh the live region."""
         self._emit(self._merger.take(self._clock()))
-        self._live.show(self._live_lines(), self._clock())
+        with naming_hosts(self._hosts):
+            self._live.show(self._live_lines(), self._clock())
 
     def on_waiting(self, waiting: Waiting | None) -> None:
         """Remember who waits for whom, for the live region."""
@@ -130,7 +135,8 @@ class OutputStreamer:
         if waiting is None:
             self._waiting, self._waiting_at_s = [], float("-inf")
         elif now - self._waiting_at_s >= _WAITING_EVERY_S:
-            self._waiting, self._waiting_at_s = waiting_parts(waiting), now
+            with naming_hosts(self._hosts):
+                self._waiting, self._waiting_at_s = waiting_parts(waiting), now
             self._live.note(self._waiting, waiting.waited_s)
 
     def on_end(self) -> None:
@@ -169,7 +175,7 @@ class OutputStreamer:
     def _live_lines(self) -> list[str]:
         now = self._clock()
         lines = [
-            f"[rank {rank}] {safe.one_line(buffer.partial, 160)}"
+            f"[{ranks_label((rank,))}] {safe.one_line(buffer.partial, 160)}"
             for (rank, stream), buffer in sorted(self._buffers.items(), key=lambda item: item[0])
             if buffer.partial
             and (
@@ -184,6 +190,10 @@ class OutputStreamer:
     def _emit(self, entries: list[Entry[Output]]) -> None:
         if not entries:
             return
+        with naming_hosts(self._hosts):
+            self._print(entries)
+
+    def _print(self, entries: list[Entry[Output]]) -> None:
         self._live.make_room()
         text, current = "", "stdout"
         for entry in entries:

@@ -25,7 +25,7 @@ class Shell:
 
 
 class Scene:
-    def __init__(self, ranks: int, *, notebook: bool = False) -> None:
+    def __init__(self, ranks: int, *, notebook: bool = False, hosts: str = "") -> None:
         self.now = 0.0
         self.shell = Shell(notebook=notebook)
         self.streamer = OutputStreamer(
@@ -33,6 +33,7 @@ class Scene:
             range(ranks),
             lambda rank, name: Path(f"/out/rank{rank}.{name[3:]}"),
             clock=lambda: self.now,
+            hosts=dict(enumerate(hosts.split())),
         )
 
     def wait(self, seconds: float) -> None:
@@ -54,6 +55,17 @@ def test_lines_are_labelled_and_equal_ones_merged(capsys: pytest.CaptureFixture[
     scene.streamer.on_end()
     assert capsys.readouterr().out == (
         "[ranks 0-3] epoch 1\n[ranks 0, 2] loss 0\n[ranks 1, 3] loss 1\n"
+    )
+
+
+def test_labels_name_the_hosts(capsys: pytest.CaptureFixture[str]) -> None:
+    scene = Scene(4, hosts="a a b b")
+    for rank in range(4):
+        scene.streamer.on_output(rank, "stdout", f"same\nhalf {rank // 2}\nown {rank}\n")
+    scene.streamer.on_end()
+    assert capsys.readouterr().out == (
+        "[ranks 0-3] same\n[ranks 0, 1 · a] half 0\n[ranks 2, 3 · b] half 1\n"
+        "[rank 0 · a] own 0\n[rank 1 · a] own 1\n[rank 2 · b] own 2\n[rank 3 · b] own 3\n"
     )
 
 
