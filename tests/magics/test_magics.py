@@ -95,6 +95,10 @@ class FakeSession:
     def output_file(self, rank: int, stream: str) -> Path:
         return Path(f"rank{rank}.out")
 
+    @property
+    def hosts(self) -> dict[int, str]:
+        return dict.fromkeys(range(self.world_size), "")
+
     def status(self) -> Any:
         rank = {"pid": 4000, "alive": True, "state": "ready", "position": None}
         rank |= {"memory_bytes": 0, "share_bytes": 0}
