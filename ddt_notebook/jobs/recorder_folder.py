@@ -4,10 +4,12 @@ torch calls the entry points of the group ``torch.backends`` when its import end
 metadata of a package declares one; nothing is installed. The folder also holds a link to this
 package, so that the job's Python finds it even if it is another installation. Where a job switches
 the entry points off (``TORCH_DEVICE_BACKEND_AUTOLOAD=0``), a ``sitecustomize`` takes their place.
+Where TensorFlow is installed, it also begins in its workers, which need not import torch.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import socket
@@ -21,6 +23,8 @@ from . import on_python_path
 _FOLDER, _MODULE = "recorder", "ddt_notebook_recorder.py"
 _METADATA = "Metadata-Version: 2.1\nName: ddt-notebook-recorder\nVersion: 1\n"
 _ENTRY_POINT = "[torch.backends]\nddt_notebook_recorder = ddt_notebook_recorder:begin\n"
+#: What the "package" installed: these files are not the user's.
+_INSTALLED = "ddt_notebook_recorder.py,,\nsite/sitecustomize.py,,\n"
 _AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 #: The Flight Recorder keeps this many operations unless the job asks for another number.
 _FLIGHT_ENTRIES = "2000"
@@ -71,6 +75,10 @@ def _recorder(folder: Path) -> Path:
     return folder / _FOLDER / socket.gethostname()
 
 
+def _may_use_tensorflow(inherited: Mapping[str, str]) -> bool:
+    return "TF_CONFIG" in inherited or importlib.util.find_spec("tensorflow") is not None
+
+
 def environment(
     folder: Path, inherited: Mapping[str, str], *, branches: bool, inputs: str = "", gpus: int = 0
 ) -> dict[str, str]:
@@ -99,6 +107,7 @@ def environment(
     metadata.mkdir(parents=True, exist_ok=True)
     (metadata / "METADATA").write_text(_METADATA)
     (metadata / "entry_points.txt").write_text(_ENTRY_POINT)
+    (metadata / "RECORD").write_text(_INSTALLED)
     copies = Path(on_python_path.__file__).parent
     shutil.copy(copies / _MODULE, recorder)
     (recorder / "processes").unlink(missing_ok=True)  # those of a job before
@@ -107,7 +116,7 @@ def environment(
     with suppress(FileExistsError):
         link.symlink_to(package, target_is_directory=True)
     paths = [str(recorder)]
-    if inherited.get(_AUTOLOAD) == "0":
+    if inherited.get(_AUTOLOAD) == "0" or _may_use_tensorflow(inherited):
         site = recorder / "site"
         site.mkdir(exist_ok=True)
         shutil.copy(copies / "sitecustomize.py", site)

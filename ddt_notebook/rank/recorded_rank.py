@@ -24,7 +24,7 @@ from contextlib import AbstractContextManager
 from multiprocessing.util import Finalize
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import psutil
@@ -72,6 +72,9 @@ from .script import ImportedFiles, last_module_at_start
 from .tracebacks import describe_error, hide_own_frames
 from .uncompiled import leave_recorder_uncompiled
 
+if TYPE_CHECKING:
+    from .frameworks.tensorflow import TensorFlow
+
 #: The longest path of a unix socket, with the zero at its end.
 _LONGEST_SOCKET_PATH = 108
 #: How many processes may ask at the same time.
@@ -98,6 +101,7 @@ class JobRecorder:
         self._folder, self._note_failure = folder, note_failure
         self._log = CallLog(None)
         self._rank: RecordedRank | None = None
+        self._tensorflow: TensorFlow | None = None
         asked = os.environ.get(KEEP_INPUTS)
         #: It is below the log of calls, which takes its functions for torch's.
         self._inputs = InputsRecorder(asked) if asked else None
@@ -120,10 +124,22 @@ class JobRecorder:
         recorder._report, sys.excepthook = sys.excepthook, recorder._note_early_error
         os.register_at_fork(after_in_child=recorder._forget_in_child)
 
+    @classmethod
+    def record_tensorflow(cls) -> None:
+        """Record this process as a worker of TensorFlow once it makes a strategy."""
+        from .frameworks.tensorflow import TensorFlow
+
+        recorder = cls.installed
+        if recorder is not None and recorder._tensorflow is None:
+            recorder._tensorflow = TensorFlow()
+            recorder._tensorflow.watch_job(recorder._log, recorder._before_init)
+            frameworks.add(recorder._tensorflow)
+
     def _before_init(self, arguments: dict[str, Any]) -> AbstractContextManager[None]:
         if self._rank is None:
             try:
-                self._rank = RecordedRank(Path(self._folder), self._log, arguments)
+                framework = "tensorflow" if self._tensorflow is not None else ""
+                self._rank = RecordedRank(Path(self._folder), self._log, arguments, framework)
                 if self._inputs is not None:
                     files = f"{socket.gethostname()}-{os.getpid()}"
                     self._inputs.begin(Path(self._folder), files, *_numbers(arguments), arguments)
@@ -169,9 +185,17 @@ class RecordedRank:
         Gets the calls.
     arguments
         Those of ``init_process_group``.
+    framework
+        See `job_files.RankStarted`.
     """
 
-    def __init__(self, folder: Path, log: CallLog, arguments: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        log: CallLog,
+        arguments: Mapping[str, Any],
+        framework: str = "",
+    ) -> None:
         host, self._pid = socket.gethostname(), os.getpid()
         self._files = folder / f"{host}-{self._pid}"
         self._log = log
@@ -223,6 +247,7 @@ class RecordedRank:
             missing_features=tuple(torch_private.missing()),
             branches=log.branches is not None,
             simulated_gpus=simulated.simulated_gpus(),
+            framework=framework,
         )
         log.failure_hook = self._note_failed_call
         log.attach(self._calls)

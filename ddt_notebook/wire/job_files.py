@@ -61,6 +61,8 @@ _LONGEST = 64 << 20
 class RankStarted(Message):
     """A process of a job has begun to form its process group, and is a rank from now on.
 
+    A worker of TensorFlow makes its strategy instead.
+
     Attributes
     ----------
     rank, world_size
@@ -89,6 +91,9 @@ class RankStarted(Message):
         Whether branches are observed.
     simulated_gpus
         How many GPUs the process simulates.
+    framework
+        The framework whose worker it is, by its name in `model.frameworks`; empty for a rank of
+        ``torch.distributed``.
     """
 
     rank: int | None
@@ -111,6 +116,7 @@ class RankStarted(Message):
     missing_features: tuple[MissingFeature, ...] = ()
     branches: bool = False
     simulated_gpus: int = 0
+    framework: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

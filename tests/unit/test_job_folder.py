@@ -23,6 +23,7 @@ from ddt_notebook.jobs.process_ends import ProcessEnds
 from ddt_notebook.jobs.recorded_job import RecordedJob, snapshot_of_folder
 from ddt_notebook.jobs.watch import JobWatch
 from ddt_notebook.model import Snapshot
+from ddt_notebook.model.user_code import is_user_code
 from ddt_notebook.wire import job_files
 from ddt_notebook.wire.job_files import RankStarted
 from ddt_notebook.wire.messages import CellEnded
@@ -51,6 +52,17 @@ def rank(folder: Path, number: int, host: str, **changed: Any) -> Path:
 def end(file: Path, ended_s: float) -> None:
     """Note that a rank has ended well, at this time on its clock."""
     job_files.write(file.with_suffix(".end"), CellEnded(error=None, ended_s=ended_s))
+
+
+def test_what_brings_the_recorder_in_is_not_the_users_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = recorder_folder.environment(tmp_path, {"TF_CONFIG": "{}"}, branches=False)
+    site, recorder = map(Path, changed["PYTHONPATH"].split(os.pathsep)[:2])
+    monkeypatch.setattr(sys, "path", [str(site), str(recorder), *sys.path])
+    for file in (site / "sitecustomize.py", recorder / "ddt_notebook_recorder.py"):
+        assert file.is_file()
+        assert not is_user_code(str(file))
 
 
 def test_a_folder_is_recorded_on_a_host_of_exactly_that_name(tmp_path: Path) -> None:

@@ -225,7 +225,7 @@ def _stage(context: Context, cause: str) -> list[Fact]:
         return []
     snapshot = context.snapshot
     trained = snapshot.trained_before or any(one.backwards for one in snapshot.training)
-    if trained or snapshot.origin == "dumps":
+    if trained or snapshot.origin == "dumps" or snapshot.framework:
         return []
     return [Fact(kind="before-training", values={"symptom": _PREPARATION})]
 

@@ -1,9 +1,12 @@
 """Lets the processes of a job record themselves; torch calls `begin` at the end of its import.
 
+A worker of TensorFlow, which need not import torch, calls `begin_worker` when it makes a strategy.
+
 No error gets out of here: the job must run as it would without the recorder.
 """
 
 import contextlib
+import importlib
 import os
 import socket
 from pathlib import Path
@@ -20,6 +23,20 @@ def begin() -> None:
 
         JobRecorder.install(folder, note_failure)
     except BaseException as error:  # noqa: BLE001  (it would end the import of torch)
+        note_failure(folder, error)
+
+
+def begin_worker() -> None:
+    """Record this process as a worker of TensorFlow."""
+    folder = os.environ.get("DDT_JOB_FOLDER")
+    if not folder:
+        return
+    try:
+        importlib.import_module("torch")  # which calls `begin`
+        from ddt_notebook.rank.recorded_rank import JobRecorder
+
+        JobRecorder.record_tensorflow()
+    except BaseException as error:  # noqa: BLE001  (it would end the worker)
         note_failure(folder, error)
 
 

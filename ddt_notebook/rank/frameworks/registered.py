@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ...model import Observation
     from ...model.agreements import RankAgreements
 
-FRAMEWORKS: tuple[Framework, ...] = (Accelerate(), DeepSpeed(), Megatron())
+FRAMEWORKS: list[Framework] = [Accelerate(), DeepSpeed(), Megatron()]
 #: Those for which a session prepares its ranks, by their names in `model.frameworks`.
 PREPARED: dict[str, type[Framework]] = {"horovod": Horovod, "tensorflow": TensorFlow}
 
@@ -26,6 +26,11 @@ def watch(calls: CallLog) -> None:
     """Prepare to record what each framework does; see `Framework.watch`."""
     for framework in FRAMEWORKS:
         framework.watch(calls)
+
+
+def add(framework: Framework) -> None:
+    """Also observe a framework for which no session prepares this process."""
+    FRAMEWORKS.append(framework)
 
 
 def install(calls: CallLog) -> None:

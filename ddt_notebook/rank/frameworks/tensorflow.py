@@ -76,6 +76,7 @@ class TensorFlow(Framework):
         self._config = ""
         self._strategies = 0  # of several workers, made in this cluster
         self._made = 0  # calls in this cluster
+        self._become_rank: Callable[[dict[str, Any]], object] | None = None  # in a job
         self._group = Group("0")
         #: Of each graph, what `_collectives` returns.
         self._found: weakref.WeakKeyDictionary[Any, _Graph | None] = weakref.WeakKeyDictionary()
@@ -86,6 +87,20 @@ class TensorFlow(Framework):
         _install(self)
         self._record.install()
         IN_FRAMEWORK.values = tensorflow_variables.values  # type: ignore[method-assign]
+
+    def watch_job(self, calls: CallLog, become_rank: Callable[[dict[str, Any]], object]) -> None:
+        """Record a job, in which a process becomes a rank when it makes a strategy.
+
+        Parameters
+        ----------
+        calls
+            See `watch`.
+        become_rank
+            Is called then, with what a rank of ``torch.distributed`` would give
+            ``init_process_group``.
+        """
+        self._become_rank = become_rank
+        self.watch(calls)
 
     def begin_run(self) -> None:
         """Observe data and updates of another run."""
@@ -245,6 +260,11 @@ class TensorFlow(Framework):
             self.meet(place, "made")
             return made
 
+        if self._become_rank is not None:
+            address = f"tcp://{cluster[0]}"
+            self._become_rank({"rank": number, "world_size": len(cluster), "init_method": address})
+            self._group = Group("0", tuple(range(len(cluster))))
+            meet_and_make = function  # no store connects the workers
         self._freed = False
         self._strategies += 1
         record = CallRecord(op=STRATEGY, kind="setup", number=self._strategies)

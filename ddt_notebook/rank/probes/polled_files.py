@@ -56,6 +56,7 @@ class PolledFiles:
     def __init__(self) -> None:
         self._main = threading.main_thread().ident
         self._polls: dict[tuple[WaitsFor, str, Position], _Poll] = {}
+        self._noting = False
 
     def begin_run(self) -> None:
         """Begin a cell."""
@@ -63,9 +64,14 @@ class PolledFiles:
 
     def missing(self, path: Any) -> None:
         """Note that a file does not exist."""
-        if threading.get_ident() == self._main and isinstance(path, (str, os.PathLike)):
-            with suppress(TypeError, ValueError, OSError):
-                self._note("missing file", str(Path(path).absolute()), "")
+        own = threading.get_ident() == self._main and not self._noting
+        if own and isinstance(path, (str, os.PathLike)):
+            self._noting = True  # finding the user's line may ask for files that do not exist
+            try:
+                with suppress(TypeError, ValueError, OSError):
+                    self._note("missing file", str(Path(path).absolute()), "")
+            finally:
+                self._noting = False
 
     def refused(self, lock: Any) -> None:
         """Note that another process holds the lock of an open file."""
