@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
+import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib import metadata
+from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 
@@ -43,6 +47,7 @@ def framework_checks(environment: Mapping[str, str]) -> Iterator[Check]:
                 f"let pip choose versions that fit each other: pip install --upgrade {name}",
             )
     yield from _megatron(installed)
+    yield from _horovod(installed)
     keras, legacy = installed.get("keras", ""), environment.get(_LEGACY_KERAS)
     uses_tensorflow = {"tensorflow", "tensorflow-cpu"} & installed.keys()
     if uses_tensorflow and keras.startswith("3.") and legacy != "1":
@@ -71,6 +76,30 @@ def _megatron(installed: Mapping[str, str]) -> Iterator[Check]:
             f"megatron-core {megatron} without transformer_engine and apex",
             "layers are those of get_gpt_layer_local_spec(), without sequence parallelism",
         )
+
+
+def _horovod(installed: Mapping[str, str]) -> Iterator[Check]:
+    """Check Horovod, which is built against one version of PyTorch and says which."""
+    version = installed.get("horovod", "")
+    if not version:
+        return
+    torch, built = _version("torch"), ""
+    spec = importlib.util.find_spec("horovod")
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        with suppress(OSError, ValueError, AttributeError):
+            built = str(json.loads(Path(folder, "metadata.json").read_text()).get("pytorch", ""))
+    what = f"horovod {version}, built against torch {built or 'of an unknown version'}"
+    if built and built.partition("+")[0] != torch.partition("+")[0]:
+        yield _check(
+            "horovod",
+            "warning",
+            f"{what}; torch {torch} is installed",
+            "its import may fail with an undefined symbol",
+            "build it again: tools/build_horovod.py of this package's repository",
+        )
+    else:
+        meaning = "its last release is 0.28.1 of June 2023; a newer torch needs another build"
+        yield _check("horovod", "ok", what, meaning)
 
 
 def _too_old(name: str, version: str, by: str) -> Iterator[Check]:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 
 import psutil
@@ -104,6 +105,21 @@ def test_packages_that_megatron_core_imports_if_they_are_there(
     assert engine.verdict == "warning"
     assert ">=2.9" in engine.seen
     assert "1.3" in engine.seen
+
+
+def test_horovod_is_built_against_one_version_of_torch(
+    installed: Callable[..., list[Check]], tmp_path: Path
+) -> None:
+    folder = tmp_path / "horovod"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "metadata.json").write_text('{"pytorch": "1.13.1+cpu"}')
+    (old,) = installed({"horovod 0.28.1": []})
+    assert old.verdict == "warning"
+    assert "built against torch 1.13.1+cpu; torch 2." in old.seen
+    (folder / "metadata.json").write_text(json.dumps({"pytorch": metadata.version("torch")}))
+    (fits,) = [one for one in framework_checks({}) if one.name == "horovod"]
+    assert fits.verdict == "ok"
 
 
 # -- this machine ----------------------------------------------------------------------------------
