@@ -158,4 +158,4 @@ def test_parameters_that_were_never_made_equal_are_named(session: ddt.Session) -
     result = session.run(source)
     (finding,) = ddt.diagnose(result).findings
     assert (finding.symptom, finding.ranks) == ("D.2.5", [0, 1]), str(finding)
-    assert finding.cause == "replicas-start-apart", str(finding)
+    assert finding.cause == "horovod-not-broadcast", str(finding)

@@ -142,7 +142,7 @@ def test_parameters_that_were_never_made_equal_are_named(
     report = ddt.diagnose(result)
     assert result.ok, str(report)
     causes = [finding.cause for finding in report.findings]
-    assert causes == ([] if broadcast else ["replicas-start-apart"]), str(report)
+    assert causes == ([] if broadcast else ["horovod-not-broadcast"]), str(report)
 
 
 def test_a_rank_that_never_starts_is_named(session: ddt.Session) -> None:
