@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import PurePath
 
 from ddt_notebook.model import Call, Place, Position, RankError, RankReport, Role, Snapshot
-from ddt_notebook.model.agreements import broken
+from ddt_notebook.model.agreements import RankAgreements, broken, of_calls
 from ddt_notebook.model.user_code import is_user_code
 from ddt_notebook.model.waits import MOVING, Wait, cannot_complete, lock_holders, waits
 from ddt_notebook.program.escape_paths import EscapePaths, Reason
@@ -85,7 +85,13 @@ class Context:
     @cached_property
     def given_apart(self) -> bool:
         """Whether a framework was given values that make ranks call differently."""
-        return any(one.decides_calls for one in broken(self.snapshot.agreements))
+        return any(one.decides_calls for one in broken(self.agreements))
+
+    @cached_property
+    def agreements(self) -> tuple[RankAgreements, ...]:
+        """What frameworks need to be equal, or different, on some ranks, as each was given it."""
+        size = self.snapshot.world_size
+        return (*self.snapshot.agreements, *of_calls(self.reports.values(), size))
 
     @cached_property
     def thread_clash(self) -> ThreadClash | None:
@@ -295,7 +301,7 @@ class Context:
                 continue
             call = self.last_call(rank)
             mismatch = self._mismatch_before(rank, call) if call is not None else None
-            mismatch = mismatch or self._overflow(rank)
+            mismatch = mismatch or self._overflow(rank) or self._received(report)
             if mismatch is not None:
                 result[rank] = mismatch
         return result
@@ -317,6 +323,21 @@ class Context:
             if mismatch.sequence == call.sequence or (spoiled and foreign):
                 return mismatch
         return None
+
+    def _received(self, report: RankReport) -> Mismatch | None:
+        """Return the mismatch of the last collective, if its statement raised after it returned.
+
+        What the rank received in it was meant for another call.
+        """
+        error, last = report.error, report.calls[-1] if report.calls else None
+        if error is None or last is None or error.where is None or last.where is None:
+            return None
+        if (error.where.file, error.where.line) != (last.where.file, last.where.line):
+            return None
+        found = self._mismatch_before(report.rank, last) if last.status == "done" else None
+        if not isinstance(found, Mismatch) or found.sequence != last.sequence:
+            return None
+        return found if _SPOILS.intersection(found.fields) else None
 
     def _overflow(self, rank: int) -> MessageMismatch | None:
         """Return the message that did not fit into the tensor of a rank that died.

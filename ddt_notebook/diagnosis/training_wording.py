@@ -88,12 +88,19 @@ def _on_each(fact: Fact, texts: list[str]) -> str:
 def _given_apart(finding: Finding) -> str:
     values, ranks = finding.values, ranks_text(finding.ranks)
     axis, what = values["axis"], values["what"]
+    if axis == "world":
+        return f"{ranks} differ in {what}"
     together = f"one {axis}-parallel group" if axis != "model" else "one copy of the model"
     if what.startswith("parameter "):
         when, name = "begin" if values["number"] == 1 else "end", what.partition(" ")[2]
         return f"{ranks} of {together} {when} with different values of {name}"
     step = f" in step {values['number']}" if values["number"] > 1 and what != "tokens" else ""
     return f"{ranks} of {together} differ in {what}{step}"
+
+
+def _given_alike(finding: Finding) -> str:
+    axis, what = finding.values["axis"], finding.values["what"]
+    return f"{ranks_text(finding.ranks)} of one {axis}-parallel group train on the same {what}"
 
 
 def _loss_not_finite(finding: Finding) -> str:
@@ -309,6 +316,7 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         f"{_model(f.values)} is not wrapped in DDP: each rank trains its own copy, and they drift "
         "apart"
     ),
+    "given-alike": _given_alike,
     "given-apart": _given_apart,
     "trained-without-strategy": (
         "{ranks} trained the same model without a strategy that connects workers: no gradient was "

@@ -1,12 +1,15 @@
-"""What a framework needs to be equal on some ranks, and what each of them was given."""
+"""What a framework needs to be equal, or different, on some ranks, and what each was given."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+import json
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from .operations import GROUP_SIZES
 from .position import Position
+from .rank import RankReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +34,8 @@ class Given:
     decides_calls
         Whether it decides which calls the rank makes, so that a difference makes ranks wait for
         each other or exchange tensors that do not fit.
+    differs
+        Whether the ranks should rather have different values.
     """
 
     what: str
@@ -40,6 +45,7 @@ class Given:
     among: tuple[int, ...] = ()
     where: Position | None = None
     decides_calls: bool = False
+    differs: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +63,16 @@ class RankAgreements:
     groups
         The framework's names of process groups, such as ``"tensor"``, by their names in
         torch.
+    axes
+        The rank's place on each axis of the framework's mesh, and how many places it has:
+        ``{"data": (0, 2)}``. Axes with one place are left out.
     """
 
     rank: int
     framework: str
     given: tuple[Given, ...] = ()
     groups: dict[str, str] = field(default_factory=dict)
+    axes: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,19 +111,81 @@ class Broken:
         return alike and all(one.decides_calls for one in self.given.values())
 
 
+def of_calls(reports: Iterable[RankReport], size: int) -> Iterator[RankAgreements]:
+    """What ranks were given that may have kept them from answering: the log of calls has it."""
+    for report in reports:
+        numbers: Counter[str] = Counter()
+        given = []
+        for call in report.calls:
+            if call.op != GROUP_SIZES or not call.reduce_op:
+                continue
+            numbers[call.op] += 1
+            given += [
+                Given(
+                    what=what,
+                    value=str(value),
+                    number=numbers[call.op],
+                    axis="world",
+                    among=tuple(range(size)),
+                    where=call.where,
+                    decides_calls=True,
+                )
+                for what, value in json.loads(call.reduce_op).items()
+            ]
+        if given:
+            yield RankAgreements(rank=report.rank, framework="megatron-core", given=tuple(given))
+
+
+def readers(ranks: Iterable[RankAgreements]) -> dict[int, int]:
+    """The lowest rank at the same place of the data axis, for each rank of a framework's mesh.
+
+    These ranks compute with parts of one model, and so they have to read the same samples.
+    """
+    lowest: dict[int, int] = {}
+    found = {}
+    for one in sorted(ranks, key=lambda one: one.rank):
+        if one.axes:
+            place = one.axes.get("data", (0, 1))[0]
+            found[one.rank] = lowest.setdefault(place, one.rank)
+    return found
+
+
 def broken(ranks: Iterable[RankAgreements]) -> Iterator[Broken]:
     """Yield the values that differ, in the order in which ranks were given them."""
+    for one in _compared(ranks):
+        if len(one.values) > 1 and not any(given.differs for given in one.given.values()):
+            yield one
+
+
+def alike(ranks: Iterable[RankAgreements]) -> Iterator[Broken]:
+    """Yield the first of the values that all ranks of a group have alike, and should not.
+
+    Every later one has to be alike, too, and at least two of a rank have to differ: a program that
+    tries something out may repeat one batch.
+    """
+    together: dict[tuple[object, ...], list[Broken]] = defaultdict(list)
+    for one in _compared(ranks):
+        among = next(iter(one.given.values())).among
+        if all(given.differs for given in one.given.values()) and len(one.given) == len(among):
+            together[one.framework, one.what, one.axis, among].append(one)
+    for found in together.values():
+        values = {value for one in found for value in one.values}
+        if len(values) > 1 and all(len(one.values) == 1 for one in found):
+            yield found[0]
+
+
+def _compared(ranks: Iterable[RankAgreements]) -> Iterator[Broken]:
+    """What ranks of one group were given at the same time."""
     together: dict[tuple[object, ...], dict[int, Given]] = defaultdict(dict)
     for one in ranks:
         for given in one.given:
             key = one.framework, given.what, given.axis, given.number, given.among
             together[key][one.rank] = given
     for (framework, what, axis, number, _), given_to in together.items():
-        if len({one.value for one in given_to.values()}) > 1:
-            yield Broken(
-                framework=str(framework),
-                what=str(what),
-                axis=str(axis),
-                number=int(str(number)),
-                given=given_to,
-            )
+        yield Broken(
+            framework=str(framework),
+            what=str(what),
+            axis=str(axis),
+            number=int(str(number)),
+            given=given_to,
+        )

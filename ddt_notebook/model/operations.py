@@ -249,6 +249,8 @@ STRATEGY = "MultiWorkerMirroredStrategy"
 ENGINE, SAVE_CHECKPOINT = "deepspeed.initialize", "engine.save_checkpoint"
 #: Among the settings of an engine: the ranks that average its gradients.
 MEMBERS = "members"
+#: The same of Megatron-core: the sizes of its groups.
+GROUP_SIZES = "initialize_model_parallel"
 MEETINGS = frozenset({"init_process_group", STRATEGY})
 OPERATIONS: dict[str, Operation] = {**COLLECTIVES, **MESSAGES, **SETUP, **SUBGROUPS}
 #: Horovod's initialisation, and the call with which a rank ends its share of the steps: it takes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -231,6 +232,41 @@ class ModelShard:
     mesh: str = ""
     coordinate: tuple[int, ...] = ()
     slots: tuple[int, ...] = ()
+
+
+def fill(amounts: list[float], low: float, high: float, share: float = 1.0) -> None:
+    """Add to each slot of a whole how much of it lies between two of its places."""
+    for slot in range(int(low), min(len(amounts), math.ceil(high))):
+        amounts[slot] += share * max(0.0, min(high, slot + 1) - max(low, slot))
+
+
+def of_all_stages(held: Mapping[int, ModelShard]) -> dict[int, ModelShard]:
+    """The shards of a model whose parts are the stages of a pipeline, as shards of all of it.
+
+    A rank knows the parameters of its own stage only.
+    """
+    first = next(iter(held.values()))
+    axes = [axis.partition("=")[0] for axis in first.mesh.split(", ")]
+    alike = all(
+        one.mesh == first.mesh and len(one.coordinate) == len(axes) for one in held.values()
+    )
+    if "pipeline" not in axes or not alike:
+        return dict(held)
+    at = axes.index("pipeline")
+    sizes = {one.coordinate[at]: one.parameters for one in held.values()}
+    if len(sizes) != int(first.mesh.split(", ")[at].partition("=")[2]):
+        return dict(held)
+    whole, found = sum(sizes.values()), {}
+    for rank, one in held.items():
+        stage = one.coordinate[at]
+        before = sum(size for other, size in sizes.items() if other < stage)
+        amounts = [0.0] * SHARD_SLOTS
+        for slot, percent in enumerate(one.slots):
+            low = (before * SHARD_SLOTS + slot * sizes[stage]) / whole
+            fill(amounts, low, low + sizes[stage] / whole, percent)
+        slots = tuple(min(100, round(amount)) for amount in amounts) if one.slots else ()
+        found[rank] = replace(one, parameters=whole, slots=slots)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..formatting import ranks_label
 from ..model import Snapshot
+from ..model.agreements import readers
 from ..model.partition import Coverage, Division, LoaderPartition, coverage, division
 from . import html, safe, sparklines, terminal, words
 from .flags import Flag, ordered
@@ -62,7 +63,7 @@ class PartitionView(RunView):
         Whether the ranks were asked at their prompt, and not at the end of the cell.
     """
 
-    __slots__ = ("_loaders", "_runs", "_sharded")
+    __slots__ = ("_loaders", "_readers", "_runs", "_sharded")
 
     name = "partition"
     columns = (
@@ -83,8 +84,10 @@ class PartitionView(RunView):
         held = (shard.name for one in snapshot.partition for shard in chosen(one.shards, names))
         self._sharded = list(dict.fromkeys(held))
         self._runs = snapshot.running is not None
+        self._readers = readers(snapshot.agreements)
         trains = _trained_ranks(snapshot)
-        self.flags = _find_flags(self._loaders, trains=trains, runs=self._runs)
+        divided = {name: self._divided(by_rank) for name, by_rank in self._loaders.items()}
+        self.flags = _find_flags(divided, trains=trains, runs=self._runs)
 
     def _text(self) -> list[str]:
         lines: list[str] = []
@@ -166,7 +169,14 @@ class PartitionView(RunView):
 
     def divisions(self) -> dict[str, Division]:
         """Overlap, gaps and counts of the last epoch of each loader."""
-        return {name: division(by_rank) for name, by_rank in self._loaders.items()}
+        return {name: division(self._divided(by_rank)) for name, by_rank in self._loaders.items()}
+
+    def _divided(self, by_rank: dict[int, LoaderPartition]) -> dict[int, LoaderPartition]:
+        """The ranks among which the data are divided: one for each place of the data axis."""
+        return {rank: one for rank, one in by_rank.items() if self._reads_for(rank) == rank}
+
+    def _reads_for(self, rank: int) -> int:
+        return self._readers.get(rank, rank)
 
     @property
     def _left_out(self) -> int:
@@ -198,13 +208,19 @@ class PartitionView(RunView):
     def _about(self, name: str, by_rank: dict[int, LoaderPartition]) -> str:
         used = any(loader.last is not None for loader in by_rank.values())
         earlier = used and not _ranks_of_run(by_rank, self.snapshot)
-        about = _about_loader(name, by_rank, runs=self._runs)
+        divided = self._divided(by_rank)
+        about = _about_loader(name, divided, runs=self._runs)
+        if len(divided) < len(by_rank):
+            about += f" · {words.count(len(divided), 'place')} on the data axis"
         return about + (" · in an earlier cell" if earlier else "")
 
     def _tables(self) -> list[_Table]:
         found = [
             _Table(
-                self._about(name, by_rank), _loader_rows(by_rank), _strips(by_rank), _order(by_rank)
+                self._about(name, by_rank),
+                _loader_rows(by_rank),
+                _strips(self._divided(by_rank)),
+                _order(by_rank),
             )
             for name, by_rank in self._loaders.items()
         ]

@@ -13,6 +13,7 @@ from ..diagnosis.communication import hold_parts
 from ..formatting import rank_list
 from ..model import Snapshot
 from ..model.collective import shape_label
+from ..model.partition import ModelShard
 from ..model.placement import PlacedObject, RankPlacement, TensorPlacement
 from . import html, safe, shards, sparklines, terminal, words
 from .flags import Flag, ordered
@@ -81,7 +82,8 @@ class PlacementView(RunView):
         parts = functools.cache(functools.partial(hold_parts, snapshot.ranks))
         trained = {one.rank for one in snapshot.training if one.backwards}
         trained -= {report.rank for report in snapshot.ranks if report.error is not None}
-        self.flags = _find_flags(self._placements, parts, trained, snapshot.hosts)
+        divided = frozenset(name for name, own in self._shards.items() if _has_mesh(own))
+        self.flags = _find_flags(self._placements, parts, trained, snapshot.hosts, divided)
 
     def _text(self) -> list[str]:
         head, *rows = _grid(self._placements) or [()]
@@ -168,6 +170,10 @@ class PlacementView(RunView):
             return "no rank holds a module, an optimizer or a tensor in its variables"
         devices = safe.listing(sorted({d for item in objects for d in item.devices}))
         return f"{words.count(len(objects), 'object')} on {devices}, nothing odd"
+
+
+def _has_mesh(held: Mapping[int, ModelShard]) -> bool:
+    return all(one.mesh for one in held.values())
 
 
 def _grid(placements: Sequence[RankPlacement]) -> list[tuple[str, ...]]:
@@ -369,6 +375,7 @@ def _find_flags(
     parts: Callable[[tuple[str, ...]], bool],
     trained: Collection[int],
     hosts: Mapping[int, str],
+    divided: Collection[str],
 ) -> list[Flag]:
     """Flags for what is unusual, the most severe first; equal flags of several ranks are merged.
 
@@ -379,10 +386,12 @@ def _find_flags(
     trained
         The ranks that made a backward pass without a failure: their batches were on the right
         device, and other tensors, such as a dataset, may be anywhere.
+    divided
+        Modules that are divided along the axes of a mesh.
     """
     found: dict[tuple[str, str], list[int]] = {}
     for placement in placements:
-        flags_of_rank = _of_rank(placement, parts if len(placements) > 1 else None)
+        flags_of_rank = _of_rank(placement, parts if len(placements) > 1 else None, divided)
         if placement.rank not in trained:
             flags_of_rank += _apart(placement.objects)
         for flag in flags_of_rank:
@@ -396,14 +405,20 @@ def _find_flags(
 
 
 def _of_rank(
-    placement: RankPlacement, parts: Callable[[tuple[str, ...]], bool] | None
+    placement: RankPlacement,
+    parts: Callable[[tuple[str, ...]], bool] | None,
+    divided: Collection[str],
 ) -> list[tuple[str, str]]:
     found = []
     for item in placement.objects:
         if item.kind == "module":
             found += _mixed_devices(item)
             found += _unregistered(item)
-            if parts is not None and item.stepped_alone and not item.wrapper:
+            if (
+                parts is not None
+                and item.stepped_alone
+                and not (item.wrapper or item.name in divided)
+            ):
                 found.append(_not_wrapped(item, parts))
     if placement.unreadable:
         text = (

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from .. import formatting
 from ..formatting import ranks_label
-from ..model.partition import SHARD_SLOTS, ModelShard
+from ..model.partition import SHARD_SLOTS, ModelShard, of_all_stages
 from . import html, safe, sparklines, terminal, words
 from .html import Markup
 from .source_positions import group
@@ -29,7 +29,7 @@ def by_object(
     for rank, shards in held.items():
         for shard in shards:
             found.setdefault(shard.name, {})[rank] = shard
-    return found
+    return {name: of_all_stages(by_rank) for name, by_rank in found.items()}
 
 
 def to_text(name: str, by_rank: Mapping[int, ModelShard]) -> Iterator[str]:

@@ -71,6 +71,20 @@ FAULTS = {
         "megatron-parameters-differ",
         RUN,
     ),
+    "replicas read the same batches": (
+        program(gpt(1, 1), "before the data", "data_seed = 0"),
+        "C.7",
+        "megatron-data-undivided",
+        FORWARD,
+    ),
+    "other sizes of the groups": (
+        gpt(1, 1).replace(
+            "    parallel_state.init", "    TENSOR = 2 - rank\n    parallel_state.init"
+        ),
+        "B.2",
+        "megatron-sizes-differ",
+        "parallel_state.initialize_model_parallel(TENSOR, PIPELINE)",
+    ),
     "gradients are not reduced": (
         gpt(1, 1).replace("finalize_model_grads([model])", "pass"),
         "D.2.4",
@@ -198,11 +212,13 @@ def test_groups_that_have_ended_are_noted() -> None:
         assert GROUPS_ENDED in after.snapshot.notes
 
 
-def test_parity_compares_along_the_axes_of_the_mesh() -> None:
+def test_parity_and_placement_know_the_axes_of_the_mesh() -> None:
     with start(4) as session:
         assert session.run(at_top_level(gpt(2, 2))).ok
-        view = ddt.parity(session)
-        assert not view.flags, str(view)
+        for view in (ddt.parity(session), ddt.placement(session)):
+            assert not view.flags, str(view)
+        for text in ("mesh pipeline=2, tensor=2", "rank 3 pipeline 1 tensor 1"):
+            assert text in view.to_html()
         norm = "model.module.decoder.layers[0].input_layernorm.weight"
         assert session.run(f"if rank == 1:\n    {norm}.data.add_(1)").ok
         (flag,) = ddt.parity(session).flags

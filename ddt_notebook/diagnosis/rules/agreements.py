@@ -1,4 +1,4 @@
-"""A rule about values that a framework needs equal on some ranks, and that differ."""
+"""Rules about values that a framework needs equal on some ranks, or different on them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Fact, Finding
-from ddt_notebook.model.agreements import Broken, broken
+from ddt_notebook.model.agreements import Broken, alike, broken
 
 #: By framework and by the first word of what differs: the cause.
 _CAUSES = {
@@ -20,8 +20,15 @@ _CAUSES = {
         "tokens": "megatron-tokens-differ",
         "parameter": "megatron-parameters-differ",
     }
+    | dict.fromkeys(
+        (f"{axis}_parallel_size" for axis in ("tensor_model", "pipeline_model", "context")),
+        "megatron-sizes-differ",
+    )
 }
+#: What is a fault if it is equal, by framework and axis: the cause.
+_ALIKE = {"megatron-core": {("tokens", "data"): "megatron-data-undivided"}}
 _SYMPTOMS = {"hung": "D.2.1", "failed": "D.1.1"}
+_OF_SETUP = {"hung": "B.2", "failed": "B.2"}
 
 
 def given_apart(context: Context) -> Iterator[Finding]:
@@ -31,7 +38,7 @@ def given_apart(context: Context) -> Iterator[Finding]:
     """
     snapshot = context.snapshot
     seen: set[str] = set()
-    for one in broken(snapshot.agreements):
+    for one in broken(context.agreements):
         cause = _CAUSES.get(one.framework, {}).get(one.what.partition(" ")[0])
         is_parameter = one.what.startswith("parameter ")
         if cause is None or cause in seen or (is_parameter and seen):
@@ -43,6 +50,28 @@ def given_apart(context: Context) -> Iterator[Finding]:
         yield _finding(context, one, cause)
 
 
+def given_alike(context: Context) -> Iterator[Finding]:
+    """Report batches that all replicas of a model train on."""
+    if context.snapshot.outcome != "ok":
+        return
+    for one in alike(context.agreements):
+        cause = _ALIKE.get(one.framework, {}).get((one.what, one.axis))
+        if cause is None:
+            continue
+        places = {rank: context.place(given.where, "called") for rank, given in one.given.items()}
+        yield conclude(
+            "C.7",
+            "given-alike",
+            cause=cause,
+            ranks=sorted(one.given),
+            values={"what": one.what, "axis": one.axis},
+            places=dict(sorted(places.items())),
+            facts=[],
+            confidence="likely",
+        )
+        return
+
+
 def _finding(context: Context, one: Broken, cause: str) -> Finding:
     # a tensor's value is a fingerprint, which would say nothing
     numbers = () if one.what.startswith(("parameter ", "tokens")) else tuple(one.values.items())
@@ -51,7 +80,7 @@ def _finding(context: Context, one: Broken, cause: str) -> Finding:
         for value, ranks in numbers
     ]
     return conclude(
-        _SYMPTOMS.get(context.snapshot.outcome, "D.2.4"),
+        (_OF_SETUP if one.axis == "world" else _SYMPTOMS).get(context.snapshot.outcome, "D.2.4"),
         "given-apart",
         cause=cause,
         ranks=sorted(one.given),
@@ -68,4 +97,4 @@ def _finding(context: Context, one: Broken, cause: str) -> Finding:
     )
 
 
-RULES = (given_apart,)
+RULES = (given_apart, given_alike)

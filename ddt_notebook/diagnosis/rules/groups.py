@@ -21,7 +21,7 @@ _Made = tuple[str, int, tuple[int, ...]]
 
 def skipped_new_groups(context: Context) -> Iterator[Finding]:
     """Report skipped ``new_group`` calls: the names of groups count them and no longer match."""
-    if not hung_by_skip(context):
+    if not hung_by_skip(context) or context.given_apart:
         return
     ranks, callers = _skipped(context)
     call = callers[min(callers)]

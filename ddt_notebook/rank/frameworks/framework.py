@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ...model.agreements import RankAgreements
     from ...wire.messages import RankSpec
     from ..probes.calls import CallLog
+    from ..probes.pieces import Piece
 
 
 class Framework:
@@ -84,6 +85,16 @@ class Framework:
         Ranks compare equal parts only. What is not listed is the whole.
         """
         return {}
+
+    def pieces(self, module: Any) -> tuple[str, list[Piece]] | None:
+        """What this rank holds of each parameter of a module that the framework divides.
+
+        Returns
+        -------
+        tuple or None
+            The framework's name and the parameters; None for any other module.
+        """
+        return None
 
     def completed(
         self, seen: Observation, namespace: Mapping[str, Any], names: list[str] | None = None

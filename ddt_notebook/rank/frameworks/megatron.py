@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 import sys
 import weakref
 from collections import Counter
@@ -24,10 +25,13 @@ import torch.distributed as dist
 
 from ...model import Observation, Position
 from ...model.agreements import Given, RankAgreements
+from ...model.operations import GROUP_SIZES
+from ...wire.records import CallRecord
 from ..after_import import AfterImport
 from ..probes.fingerprints import fingerprint
 from ..probes.frames import user_line
 from ..probes.objects import buffers, local, local_bytes
+from ..probes.pieces import Piece
 from .framework import Framework
 
 if TYPE_CHECKING:
@@ -67,9 +71,11 @@ class Megatron(Framework):
         self._models: weakref.WeakSet[Any] = weakref.WeakSet()  # of this run
         self._groups: dict[str, str] = {}
         self._last: Position | None = None  # the line of the last step
+        self._calls: CallLog | None = None
 
     def watch(self, calls: CallLog) -> None:
         """Watch Megatron-core once it is imported."""
+        self._calls = calls
         pipelines = "megatron.core.pipeline_parallel.schedules"
         AfterImport(pipelines, self._watch_schedules).install()
         AfterImport(_STATE, self._watch_groups).install()
@@ -96,11 +102,13 @@ class Megatron(Framework):
         return Observation(rank=rank, agreements=seen)
 
     def given(self, rank: int) -> RankAgreements | None:
-        """What Megatron-core was given so far, and the names of its groups."""
+        """What Megatron-core was given so far, the names of its groups and the rank's place."""
         given, groups = tuple(self._given), dict(self._groups)
         if not given and not groups:
             return None
-        return RankAgreements(rank=rank, framework="megatron-core", given=given, groups=groups)
+        return RankAgreements(
+            rank=rank, framework="megatron-core", given=given, groups=groups, axes=_axes()
+        )
 
     def forget_groups(self) -> list[str]:
         """Forget groups that have ended; returns a note if there were some."""
@@ -115,8 +123,7 @@ class Megatron(Framework):
     def parts(self, module: torch.nn.Module) -> Mapping[int, str]:
         """Which part of the model each parameter or buffer is, by its ``id``."""
         state = _state()
-        kind = getattr(sys.modules.get("megatron.core.transformer.module"), "MegatronModule", None)
-        if state is None or kind is None or not any(isinstance(m, kind) for m in module.modules()):
+        if state is None or not _is_of_megatron(module):
             return {}
         stage, part = _coordinate(state, "pipeline_model"), _coordinate(state, "tensor_model")
         found = {id(buffer): stage for buffer in buffers(module)}
@@ -124,6 +131,27 @@ class Megatron(Framework):
             own = part if _is_divided(parameter) else ""
             found[id(parameter)] = ", ".join(filter(None, (stage, own)))
         return found
+
+    def pieces(self, module: torch.nn.Module) -> tuple[str, list[Piece]] | None:
+        """What this rank holds of each parameter, by the axes of the mesh."""
+        if _state() is None or not _is_of_megatron(module):
+            return None
+        axes = _axes()
+        mesh = ", ".join(f"{axis}={size}" for axis, (_, size) in axes.items())
+        coordinate = tuple(place for place, _ in axes.values())
+        place, parts = axes.get("tensor", (0, 1))
+        found = []
+        for parameter in module.parameters():
+            count, size, begin, spread = parameter.numel(), parameter.numel(), 0, "whole"
+            strided = False
+            if _is_divided(parameter) and parts > 1:
+                size, begin = count * parts, count * place
+                spread = f"dimension {getattr(parameter, 'partition_dim', '?')} by tensor"
+                strided = getattr(parameter, "partition_stride", 1) != 1
+            held = None if strided else (begin, begin + count)
+            of_one = parameter.element_size()
+            found.append(Piece(size, held, count, of_one, spread, mesh, coordinate))
+        return "Megatron-core", found
 
     # -- what is watched -----------------------------------------------------------------------
 
@@ -134,6 +162,10 @@ class Megatron(Framework):
                 setattr(module, name, self._recording(original, self._begins_step))
 
     def _watch_groups(self, module: ModuleType) -> None:
+        initialize = getattr(module, "initialize_model_parallel", None)
+        if initialize is not None:
+            recording = self._recording(initialize, self._sizes, before_groups=True)
+            module.initialize_model_parallel = recording  # type: ignore[attr-defined]
         original = getattr(module, "create_group", None)
         if original is None:
             return
@@ -161,17 +193,21 @@ class Megatron(Framework):
             embedding.forward = self._recording(embedding.forward, self._embeds)
 
     @staticmethod
-    def _recording(original: Any, record: Callable[[Mapping[str, Any]], None]) -> Any:
+    def _recording(
+        original: Any, record: Callable[[Mapping[str, Any]], None], *, before_groups: bool = False
+    ) -> Any:
         signature = inspect.signature(original)
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
             try:
-                given = signature.bind(*args, **kwargs).arguments
+                bound = signature.bind(*args, **kwargs)
+                bound.apply_defaults()
+                given = bound.arguments
             except TypeError:  # Megatron-core will refuse them
                 given = {}
-            if given and _state() is not None:
+            if given and (before_groups or _state() is not None):
                 record(given)
             return original(*args, **kwargs)
 
@@ -206,6 +242,19 @@ class Megatron(Framework):
             for name, value, axis, among in _parameters(state, new):
                 self._note(f"parameter {name}", value, 1, axis, among, where)
 
+    def _sizes(self, given: Mapping[str, Any]) -> None:
+        """Write them to the log of calls: a rank that waits for other groups may have to die."""
+        if self._calls is not None:
+            sizes = {what: value for what, value in given.items() if what.endswith(_SIZE) and value}
+            self._counts["sizes"] += 1
+            record = CallRecord(
+                op=GROUP_SIZES,
+                kind="setup",
+                number=self._counts["sizes"],
+                reduce_op=json.dumps(sizes, default=str),
+            )
+            self._calls.record(record, lambda: None, "megatron/")
+
     def _seeds(self, given: Mapping[str, Any]) -> None:
         self._seed = str(given.get("seed")), user_line(sys._getframe(2))
 
@@ -214,10 +263,13 @@ class Megatron(Framework):
         self._counts["tokens"] += 1
         number = self._counts["tokens"]
         if number <= _MOST_TOKENS and isinstance(tokens, torch.Tensor):
-            among = _members(_state(), _TENSOR)
-            if len(among) > 1:
+            state, where = _state(), user_line(sys._getframe(2))
+            tensor, data = _members(state, _TENSOR), _members(state, _DATA)
+            if max(len(tensor), len(data)) > 1:
                 value = f"{fingerprint(local(tokens)):016x}"
-                self._note("tokens", value, number, "tensor", among, user_line(sys._getframe(2)))
+                self._note("tokens", value, number, "tensor", tensor, where)
+                if torch.is_grad_enabled():
+                    self._note("tokens", value, number, "data", data, where, differs=True)
 
     def _note(
         self,
@@ -227,6 +279,8 @@ class Megatron(Framework):
         axis: str,
         among: tuple[int, ...],
         where: Position | None,
+        *,
+        differs: bool = False,
     ) -> None:
         if len(among) > 1:
             value = str(value).removeprefix("torch.")
@@ -240,6 +294,7 @@ class Megatron(Framework):
                     among=among,
                     where=where,
                     decides_calls=decides,
+                    differs=differs,
                 )
             )
 
@@ -259,7 +314,18 @@ class Megatron(Framework):
             )
 
 
-_TENSOR = "get_tensor_model_parallel_group"
+_TENSOR, _DATA = "get_tensor_model_parallel_group", "get_data_parallel_group"
+#: How the arguments end that say how many ranks a group has.
+_SIZE = "_parallel_size"
+#: What its functions raise for a group that is not there.
+_NO_GROUP = (AssertionError, AttributeError, TypeError, ValueError, RuntimeError)
+#: The axes of its mesh, the one first whose ranks hold the whole model, in the words of `_words`.
+_AXES = {
+    "pipeline": "pipeline_model_parallel",
+    "data": "data_parallel",
+    "context": "context_parallel",
+    "tensor": "tensor_model_parallel",
+}
 
 
 def _words(described: str) -> str:
@@ -282,8 +348,24 @@ def _members(state: Any, name: str, **options: Any) -> tuple[int, ...]:
     try:
         group = getattr(state, name)(**options)
         return tuple(dist.get_process_group_ranks(group))
-    except (AssertionError, AttributeError, TypeError, ValueError, RuntimeError):
+    except _NO_GROUP:
         return ()
+
+
+def _axes() -> dict[str, tuple[int, int]]:
+    """The place of this rank on each axis of the mesh, and how many there are."""
+    state = _state()
+    if state is None:
+        return {}
+    found = {}
+    for axis, name in _AXES.items():
+        try:
+            size = int(getattr(state, f"get_{name}_world_size")())
+            if size > 1:
+                found[axis] = int(getattr(state, f"get_{name}_rank")()), size
+        except _NO_GROUP:  # the rank did not come so far, or the groups have ended
+            return {}
+    return found
 
 
 def _coordinate(state: Any, axis: str) -> str:
@@ -291,6 +373,11 @@ def _coordinate(state: Any, axis: str) -> str:
     if getattr(state, f"get_{axis}_parallel_world_size")() == 1:
         return ""
     return f"{axis.partition('_')[0]} {getattr(state, f'get_{axis}_parallel_rank')()}"
+
+
+def _is_of_megatron(module: torch.nn.Module) -> bool:
+    kind = getattr(sys.modules.get("megatron.core.transformer.module"), "MegatronModule", None)
+    return kind is not None and any(isinstance(part, kind) for part in module.modules())
 
 
 def _is_divided(parameter: Any) -> bool:
@@ -322,7 +409,7 @@ def _parameters(
     if local_bytes(parameter for _, parameter in named) > _MOST_BYTES:
         return
     tensor = _members(state, _TENSOR)
-    data = _members(state, "get_data_parallel_group", with_context_parallel=True)
+    data = _members(state, _DATA, with_context_parallel=True)
     for name, parameter in named:
         if parameter.untyped_storage().device.type != "cpu":
             continue

@@ -16,6 +16,7 @@ from .tensorflow import TensorFlow
 if TYPE_CHECKING:
     from ...model import Observation
     from ...model.agreements import RankAgreements
+    from ..probes.pieces import Piece
 
 FRAMEWORKS: list[Framework] = [Accelerate(), DeepSpeed(), Megatron()]
 #: Those for which a session prepares its ranks, by their names in `model.frameworks`.
@@ -70,6 +71,11 @@ def given(rank: int) -> RankAgreements | None:
 def parts(module: Any) -> dict[int, str]:
     """Which part of a whole each parameter or buffer is; see `Framework.parts`."""
     return {key: part for one in FRAMEWORKS for key, part in one.parts(module).items()}
+
+
+def pieces(module: Any) -> tuple[str, list[Piece]] | None:
+    """What this rank holds of a module that a framework divides; see `Framework.pieces`."""
+    return next(filter(None, (framework.pieces(module) for framework in FRAMEWORKS)), None)
 
 
 def forget_groups() -> list[str]:

@@ -14,7 +14,7 @@ import torch
 from ...model import Position
 from ...model.training import Contrast
 from .. import torch_private
-from .fingerprints import joint_content
+from .fingerprints import has_content, joint_content
 
 #: Operations before a loss that are looked at, and losses of a run. They bound the record and were
 #: chosen, not measured.
@@ -58,7 +58,7 @@ def _is_readable(value: Any) -> bool:
     return (
         type(value) is torch.Tensor
         and value.is_cpu
-        and value.layout is torch.strided
+        and has_content(value)
         and value.numel() <= _ELEMENTS
     )
 

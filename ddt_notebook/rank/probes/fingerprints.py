@@ -46,6 +46,8 @@ def has_content(tensor: Any) -> bool:
         and tensor.layout is torch.strided
         and not tensor.is_meta
         and not tensor.is_quantized
+        # FSDP frees the memory of a gathered parameter, which a graph may still refer to
+        and (tensor.untyped_storage().nbytes() > 0 or tensor.numel() == 0)
     )
 
 

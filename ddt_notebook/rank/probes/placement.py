@@ -90,6 +90,9 @@ def _attributes(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     registered = {id(t) for t in (*module.parameters(), *buffers(module))}
     for prefix, part in module.named_modules():
         for key, value in _own_values(part):
+            # a stage of a pipeline is given its input so
+            if hasattr(part, f"set_{key}"):
+                continue
             # a tensor with a grad_fn was computed in the last step and is not part of the model
             if isinstance(value, torch.Tensor) and value.is_leaf and id(value) not in registered:
                 registered.add(id(value))

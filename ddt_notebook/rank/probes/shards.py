@@ -7,49 +7,20 @@ its columns.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
 
-from ...model.partition import SHARD_SLOTS, ModelShard
+from ...model.partition import SHARD_SLOTS, ModelShard, fill
 from .. import torch_private
+from ..frameworks import registered as frameworks
 from .objects import is_dtensor, local, mesh_label, unwrap
+from .pieces import Piece, Range
 from .placement import placement_name
-
-#: The elements of a part, from and to; in one dimension, or of the whole.
-Range = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """A parameter, and what this rank holds of it.
-
-    Attributes
-    ----------
-    size
-        Elements of all of it.
-    held
-        The elements that this rank holds, in the layout of this module; None if it is not known
-        which they are.
-    count, item_bytes
-        How many they are, and the bytes of each.
-    spread, mesh, coordinate
-        How it is placed, on which mesh, and where this rank is on it.
-    """
-
-    size: int
-    held: Range | None
-    count: int
-    item_bytes: int
-    spread: str = ""
-    mesh: str = ""
-    coordinate: tuple[int, ...] = ()
 
 
 def observe(
@@ -61,11 +32,13 @@ def observe(
         if wrapper in ("FSDP2", "DTensor"):
             yield _shard(name, wrapper, map(_piece, module.parameters()))
         elif wrapper == "FSDP":
-            pieces = [_Piece(*one, "flat parameter") for one in torch_private.flat_shards(module)]
+            pieces = [Piece(*one, "flat parameter") for one in torch_private.flat_shards(module)]
             if pieces:
                 yield _shard(name, wrapper, pieces)
         elif wrapper == "DeepSpeed" and (pieces := list(_of_deepspeed(module))):
             yield _shard(name, "DeepSpeed ZeRO-3", pieces)
+        elif not wrapper and (of_framework := frameworks.pieces(outer)) is not None:
+            yield _shard(name, *of_framework)
         zero = getattr(outer, "optimizer", None) if wrapper == "DeepSpeed" else None
         if pieces := list(_of_deepspeed_groups(zero)):
             yield _shard(f"{name}.optimizer", "DeepSpeed ZeRO", pieces)
@@ -76,7 +49,7 @@ def observe(
             yield _shard(name, "ZeroRedundancyOptimizer", _of_optimizer(optimizer))
 
 
-def _shard(name: str, wrapper: str, pieces: Iterable[_Piece]) -> ModelShard:
+def _shard(name: str, wrapper: str, pieces: Iterable[Piece]) -> ModelShard:
     pieces = list(pieces)
     spread = Counter(piece.spread for piece in pieces if piece.spread)
     places = dict.fromkeys((piece.mesh, piece.coordinate) for piece in pieces if piece.mesh)
@@ -93,7 +66,7 @@ def _shard(name: str, wrapper: str, pieces: Iterable[_Piece]) -> ModelShard:
     )
 
 
-def _slots(pieces: list[_Piece]) -> tuple[int, ...]:
+def _slots(pieces: list[Piece]) -> tuple[int, ...]:
     """The percentage of each slot of the whole that is held; empty if that is not known."""
     whole = sum(piece.size for piece in pieces)
     if not whole or any(piece.held is None for piece in pieces):
@@ -102,8 +75,7 @@ def _slots(pieces: list[_Piece]) -> tuple[int, ...]:
     before = 0
     for piece in pieces:
         low, high = ((before + at) * SHARD_SLOTS / whole for at in piece.held or (0, 0))
-        for slot in range(int(low), min(SHARD_SLOTS, math.ceil(high))):
-            amounts[slot] += max(0.0, min(high, slot + 1) - max(low, slot))
+        fill(amounts, low, high)
         before += piece.size
     return tuple(min(100, round(100 * amount)) for amount in amounts)
 
@@ -111,15 +83,15 @@ def _slots(pieces: list[_Piece]) -> tuple[int, ...]:
 # -- DTensor ---------------------------------------------------------------------------------------
 
 
-def _piece(parameter: nn.Parameter) -> _Piece:
+def _piece(parameter: nn.Parameter) -> Piece:
     size, part = parameter.numel(), local(parameter)
     if not is_dtensor(parameter):
-        return _Piece(size, (0, size), size, parameter.element_size())
+        return Piece(size, (0, size), size, parameter.element_size())
     spread = ", ".join(map(placement_name, parameter.placements))  # type: ignore[attr-defined]
     held = _block(parameter)
     mesh = parameter.device_mesh  # type: ignore[attr-defined]
     coordinate = tuple(mesh.get_coordinate() or ())
-    return _Piece(
+    return Piece(
         *(size, held, part.numel(), part.element_size(), spread),
         *(mesh_label(parameter), coordinate),
     )
@@ -156,17 +128,17 @@ def _is_strided(placement: Any) -> bool:
 # -- ZeRO ------------------------------------------------------------------------------------------
 
 
-def _of_optimizer(optimizer: Any) -> Iterator[_Piece]:
+def _of_optimizer(optimizer: Any) -> Iterator[Piece]:
     """The parameters whose state ``ZeroRedundancyOptimizer`` keeps on this rank."""
     mine = {id(p) for group in optimizer.optim.param_groups for p in group["params"]}
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             size = parameter.numel()
             count = size if id(parameter) in mine else 0
-            yield _Piece(size, (0, count), count, parameter.element_size(), "by parameter")
+            yield Piece(size, (0, count), count, parameter.element_size(), "by parameter")
 
 
-def _of_deepspeed(module: nn.Module) -> Iterator[_Piece]:
+def _of_deepspeed(module: nn.Module) -> Iterator[Piece]:
     """The partitions of ZeRO-3: each rank has an equal part of each parameter."""
     for parameter in module.parameters():
         part = getattr(parameter, "ds_tensor", None)
@@ -176,10 +148,10 @@ def _of_deepspeed(module: nn.Module) -> Iterator[_Piece]:
         length = part.numel()
         begin = min(size, length * _rank_in(getattr(parameter, "ds_process_group", None)))
         held = begin, min(size, begin + length)
-        yield _Piece(size, held, held[1] - held[0], part.element_size(), "by element")
+        yield Piece(size, held, held[1] - held[0], part.element_size(), "by element")
 
 
-def _of_deepspeed_groups(optimizer: Any) -> Iterator[_Piece]:
+def _of_deepspeed_groups(optimizer: Any) -> Iterator[Piece]:
     """The partitions of ZeRO-1 and ZeRO-2: each rank updates an equal part of each group."""
     parts = getattr(optimizer, "single_partition_of_fp32_groups", None)
     groups = getattr(optimizer, "real_dp_process_group", None)
@@ -189,7 +161,7 @@ def _of_deepspeed_groups(optimizer: Any) -> Iterator[_Piece]:
     for part, group, length in zip(parts, groups, sizes, strict=False):
         size = length * group.size()
         begin = length * _rank_in(group)
-        yield _Piece(size, (begin, begin + length), length, part.element_size(), "by element")
+        yield Piece(size, (begin, begin + length), length, part.element_size(), "by element")
 
 
 def _rank_in(group: Any) -> int:

@@ -8,6 +8,7 @@ from ddt_notebook.diagnosis.run_rules import diagnose
 from ddt_notebook.model import Call, Cell, Position, RankReport, Report, Snapshot
 from ddt_notebook.model.agreements import Given, RankAgreements
 from ddt_notebook.model.group_names import with_names_of_framework
+from ddt_notebook.model.operations import GROUP_SIZES
 
 LINE = Position(file="cell[1]", line=3)
 COUNT = Given(
@@ -73,3 +74,52 @@ def test_groups_carry_the_names_of_the_framework_unless_ranks_differ() -> None:
     assert [call.group for call in after.ranks[1].calls] == ["0", "1 (tensor-parallel)", "2"]
     assert list(after.groups) == ["0", "1 (tensor-parallel)", "2"]
     assert with_names_of_framework(after) == after
+
+
+def test_replicas_that_read_the_same_batches_are_named_unless_one_batch_is_repeated() -> None:
+    def tokens(*values: str, differs: bool = True) -> list[Given]:
+        return [
+            replace(COUNT, what="tokens", value=value, number=n, axis="data", differs=differs)
+            for n, value in enumerate(values, 1)
+        ]
+
+    (finding,) = report(tokens("a", "b"), tokens("a", "b")).findings
+    assert (finding.symptom, finding.cause) == ("C.7", "megatron-data-undivided")
+    assert finding.confidence == "likely"
+    assert not report(tokens("a", "b"), tokens("a", "c")).findings
+    assert not report(tokens("a", "a"), tokens("a", "a")).findings
+    assert not report(tokens("a", "b", differs=False), tokens("a", "b", differs=False)).findings
+    # the third rank of the group was not seen
+    three = [replace(one, among=(0, 1, 2)) for one in tokens("a", "b")]
+    assert not report(three, three).findings
+
+
+def test_sizes_of_the_groups_are_read_from_the_log_of_calls() -> None:
+    """A rank that waits for a group of another mesh may have to be killed."""
+
+    def hung(*sizes: int) -> Report:
+        ranks = tuple(
+            RankReport(
+                rank=rank,
+                state="blocked",
+                calls=(
+                    Call(
+                        index=0,
+                        op=GROUP_SIZES,
+                        kind="setup",
+                        reduce_op=f'{{"tensor_model_parallel_size": {size}}}',
+                        status="done",
+                        where=LINE,
+                    ),
+                ),
+            )
+            for rank, size in enumerate(sizes)
+        )
+        cell = Cell(number=1, source="model = make()\n\ninitialize()")
+        return diagnose(Snapshot(cell=cell, ranks=ranks, world_size=2, outcome="hung"))
+
+    (finding,) = hung(2, 1).findings
+    assert (finding.symptom, finding.cause) == ("B.2", "megatron-sizes-differ")
+    assert finding.ranks == [0, 1]
+    assert "tensor_model_parallel_size" in finding.title
+    assert "megatron-sizes-differ" not in {one.cause for one in hung(2, 2).findings}

@@ -9,12 +9,14 @@ import pytest
 
 import ddt_notebook as ddt
 from ddt_notebook.model import Cell, RankReport, Snapshot
+from ddt_notebook.model.agreements import RankAgreements
 from ddt_notebook.model.parity import ParityItem, RankParity, ValueDifference
 from ddt_notebook.model.partition import (
     Epoch,
     LoaderPartition,
     ModelShard,
     RankPartition,
+    of_all_stages,
     pack_indices,
 )
 from ddt_notebook.model.placement import (
@@ -395,6 +397,60 @@ def test_shards_are_drawn_with_their_places_on_the_mesh() -> None:
     job = replace(run, origin="job")
     assert "1 sharded object" in str(ddt.placement(job))
     assert "%%ddt_debug" not in str(ddt.placement(job))
+
+
+def test_stages_of_a_pipeline_hold_parts_of_one_model() -> None:
+    """A stage knows its own parameters only: 14 in the first, and 42 in the second."""
+    held = {
+        rank: ModelShard(
+            name="model",
+            wrapper="Megatron-core",
+            parameters=size,
+            local_parameters=size,
+            local_bytes=4 * size,
+            mesh="pipeline=2, data=2",
+            coordinate=(rank // 2, rank % 2),
+            slots=(100,) * 56,
+        )
+        for rank, size in enumerate((14, 14, 42, 42))
+    }
+    partition = tuple(RankPartition(rank=rank, shards=(one,)) for rank, one in held.items())
+    run = Snapshot(cell=Cell(number=1, source="pass"), world_size=4, partition=partition)
+    text = str(ddt.placement(run))
+    assert f"│{'█' * 14}{'░' * 42}│" in text
+    assert f"│{'░' * 14}{'█' * 42}│" in text
+    assert "56 parameters" in text
+    assert "25.0%" in text
+    # without one of the stages, nobody knows how large the whole is
+    alone = of_all_stages({rank: held[rank] for rank in (0, 1)})
+    assert alone == {rank: held[rank] for rank in (0, 1)}
+
+
+def test_ranks_at_one_place_of_the_data_axis_read_the_same() -> None:
+    """Four ranks, of which two each hold parts of one model."""
+
+    def flags(*parts: range) -> list[str]:
+        partition = tuple(
+            RankPartition(rank=rank, loaders=(loader(*part, sampler=""),))
+            for rank, part in enumerate(parts)
+        )
+        axes = tuple(
+            RankAgreements(
+                rank=rank,
+                framework="megatron-core",
+                axes={"data": (rank // 2, 2), "tensor": (rank % 2, 2)},
+            )
+            for rank in range(4)
+        )
+        run = Snapshot(
+            cell=Cell(number=1, source="pass"), world_size=4, partition=partition, agreements=axes
+        )
+        return [flag.text for flag in ddt.partition(run).flags]
+
+    first, second = range(64), range(64, 128)
+    assert flags(first, first, second, second) == []
+    found = flags(first, first, first, first)
+    assert any("ranks 0 and 2 each got the same" in text for text in found)
 
 
 def test_old_snapshots_load_without_newer_observations() -> None:
