@@ -121,7 +121,7 @@ def match(snapshot: Snapshot) -> Matching:
     kept_whole = {report.rank: not report.calls_dropped for report in snapshot.ranks}
     joined = {
         report.rank: [call for call in report.calls if call.op == HOROVOD_JOIN]
-        for report in snapshot.ranks
+        for report in (snapshot.ranks if snapshot.framework == "horovod" else ())
     }
     mismatches: list[Mismatch] = []
     absences: list[Absence] = []
@@ -287,7 +287,7 @@ def _absences(
             for rank in members
             if rank in kept_whole
             and rank not in entered
-            and not has_joined(first, joined[rank])
+            and not has_joined(first, joined.get(rank, ()))
             and (kept_whole[rank] or first_kept.get(rank, sequence + 1) <= sequence)
         )
         if absent:

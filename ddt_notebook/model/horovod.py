@@ -35,7 +35,8 @@ def tensor_of(call: Call) -> str:
 
 def has_joined(call: Call, calls: Iterable[Call]) -> bool:
     """Whether the rank that made ``calls`` takes part in ``call`` by ``hvd.join()``."""
-    return call.op != HOROVOD_JOIN and any(
+    by_name = call.group.startswith(f"{call.op}.") and call.op != HOROVOD_JOIN
+    return by_name and any(
         one.op == HOROVOD_JOIN and _round(one.group) == _round(call.group) for one in calls
     )
 
