@@ -441,6 +441,9 @@ TITLES: dict[str, Title] = {
     "no-such-rank": "{call} needs {ranks} as well, but the session does not have {ranks}{wait}",
     "late": _late,
     "silent": _late,
+    "waits-for-build-lock": (
+        "{ranks} {waits|wait} for the lock file of an extension that PyTorch builds"
+    ),
     "stands-elsewhere": _stands_elsewhere,
     "stand-in-different-calls": _stand_in_different_calls,
     "never-received": _message_awaited,
@@ -801,6 +804,7 @@ FACTS: dict[str, Sentence] = {
         "no backward pass has run; the study counts a hang before the first training step as "
         "{symptom}"
     ),
+    "no-rank-builds": "no rank of this run builds it; an earlier build that was ended leaves it",
     "came-without-it": "{ranks} reached {place} without it",
     # a process that ended, an exception
     "process-ended": "the process of {ranks} ended with {ending}",

@@ -40,6 +40,7 @@ from ddt_notebook.model import Finding
 
 from . import (
     agreements,
+    building,
     checkpoints,
     contrasts,
     crash,
@@ -82,6 +83,7 @@ _MODULES = (
     crash,
     exception,
     setup,
+    building,
     agreements,
     threads,
     mismatch,
