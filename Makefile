@@ -116,7 +116,7 @@ test-megatron:
 	$(MEGATRON_VENV)/bin/python -m pytest --nbval-lax --nbval-cell-timeout=240 --nbval-current-env \
 		tests/megatron tests/multiprocess/test_cards.py $(OF_MEGATRON) -k megatron
 
-# Its last release, of June 2023, is built here; that needs g++ and cmake. No other part is compiled.
+# Its last release, of June 2023, is built here, which needs g++ and cmake.
 HOROVOD_VENV = .venv-horovod
 test-horovod: $(HOROVOD_VENV)/.built
 	$(HOROVOD_VENV)/bin/python -m pytest tests/horovod tests/multiprocess/test_cards.py -k horovod
