@@ -130,7 +130,10 @@ class StatusView(Displayable):
 
     @property
     def _has_devices(self) -> bool:
-        return any(rank.device not in ("", "cpu") for rank in self._status.ranks)
+        ranks = self._status.ranks
+        if self._status.simulated_gpus and len({rank.host for rank in ranks}) < 2:
+            return False  # the summary counts them
+        return any(rank.device not in ("", "cpu") for rank in ranks)
 
     @property
     def _head(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ddt_notebook.model import Position
 from ddt_notebook.model.torch_features import LOADERS, MissingFeature
@@ -98,6 +98,9 @@ def test_devices_are_shown_beside_the_hosts() -> None:
         ["rank", "device", "pid", "state"],
         *([str(r), "·", f"node{r // 2}", f"cuda:{r % 2}"] for r in range(4)),
     ]
+    here = [replace(rank, host="") for rank in ranks]
+    assert "cuda:1" in repr(StatusView(Status(here)))
+    assert "cuda:1" not in repr(StatusView(Status(here, simulated_gpus=2)))
 
 
 def test_versions_that_differ_between_hosts_are_named_in_one_line() -> None:
