@@ -33,8 +33,8 @@ def describe(loss: torch.Tensor, number: int, where: Position | None) -> list[Co
         if not _is_readable(target) or len(shape) != 2 or target.dim() != 1:
             continue
         samples, choices = shape
-        if not 1 < samples < choices or target.numel() != samples:
-            continue
+        if not 1 < samples < choices or choices % samples or target.numel() != samples:
+            continue  # such as classes or words
         product = next(iter(_before(scores, "MmBackward0")), None)
         own, others = (torch_private.saved_by(product, name) for name in ("self", "mat2"))
         if not _is_readable(others) or others.shape[-1] != choices:

@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 
 from ...model import Position
 from ...model.training import KeptSample, PlainState
+from ...model.user_code import is_user_code
 from .fingerprints import shape_text, sketch
 from .frames import local_variables, user_frames
 
@@ -29,8 +30,6 @@ from .frames import local_variables, user_frames
 _MOST, _VALUES, _OBJECTS, _LEVELS, _FRAMES, _PARTS, _MAX_SAMPLES = 16, 16, 512, 3, 6, 2000, 40
 #: A larger tensor is data or a copy of a model.
 _ELEMENTS = 1 << 20
-#: Objects of such modules hold no running values of the user.
-_LIBRARIES = frozenset({"builtins", "argparse", "logging", "types", "numpy", "torch", "random"})
 
 
 class _Owner:
@@ -106,8 +105,8 @@ class PlainStates:
                 self._owners[id(owner)] = found
 
     def sample(self, moment: str, number: int) -> None:
-        """Take fingerprints of all values."""
-        if self._owners:
+        """Take fingerprints of all values, at a decreasing share of the steps."""
+        if self._owners and not number & (number - 1):
             step = self._steps()
             for one in self._owners.values():
                 one.sample(moment, number, step)
@@ -142,7 +141,7 @@ def _objects(frame: Any) -> Iterator[tuple[str, Any]]:
         seen.add(id(value))
         if isinstance(value, nn.Module):
             for path, part in islice(value.named_modules(), _PARTS):
-                if not _is_of_library(part):
+                if _is_of_user(type(part)):
                     yield f"{name}.{path}".rstrip("."), part
             continue
         yield name, value
@@ -154,12 +153,16 @@ def _objects(frame: Any) -> Iterator[tuple[str, Any]]:
 def _is_searched(value: Any) -> bool:
     if isinstance(value, (type, Optimizer, torch.Tensor)):
         return False
-    own = isinstance(value, nn.Module) or not _is_of_library(value)
+    own = isinstance(value, nn.Module) or _is_of_user(type(value))
     return own and type(getattr(value, "__dict__", None)) is dict
 
 
-def _is_of_library(value: Any) -> bool:
-    return type(value).__module__.partition(".")[0] in _LIBRARIES
+def _is_of_user(kind: type) -> bool:
+    """Whether a class was defined in the user's code."""
+    if kind.__module__ == "__main__":
+        return True
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return isinstance(file, str) and is_user_code(file)
 
 
 def _can_be_watched(owner: Any) -> bool:

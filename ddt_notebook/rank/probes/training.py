@@ -346,7 +346,8 @@ class TrainingRecord:
             if _left.waits:
                 _left.begins()
             number = self.backwards - self._before
-            if not number & (number - 1):
+            # later losses are described only if the first two compare samples
+            if number <= 2 or (self._contrasts and not number & (number - 1)):
                 self._describe(loss, number)
             if number <= WATCHED:
                 self._graphs.add(loss)
