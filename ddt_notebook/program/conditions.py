@@ -111,16 +111,24 @@ class Conditions:
             )
 
     def _read_arguments(self) -> None:
-        """Bind the parameters of functions that are called in one place only."""
+        """Bind the parameters of functions and classes that are called in one place only."""
         nodes = [node for nodes in self._documents for node in nodes]
         calls: dict[str, list[ast.Call]] = {}
         for node in nodes:
             if isinstance(node, ast.Call):
                 calls.setdefault(called_name(node), []).append(node)
         given: dict[str, list[ast.expr | None]] = {}
+        constructors = {
+            inner: node.name
+            for node in nodes
+            if isinstance(node, ast.ClassDef)
+            for inner in node.body
+            if isinstance(inner, ast.FunctionDef) and inner.name == "__init__"
+        }
         for node in nodes:
             if isinstance(node, ast.FunctionDef):
-                for name, value in _given(node, calls.get(node.name, [])):
+                called = constructors.get(node, node.name)
+                for name, value in _given(node, calls.get(called, [])):
                     given.setdefault(name, []).append(value)
         for name, values in given.items():
             if len(values) > 1 or name in self._values:

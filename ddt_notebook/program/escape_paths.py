@@ -495,6 +495,7 @@ class _Paths:
             return
         if isinstance(node, ast.While) and self.conditions.reads_clock(node.test):
             yield self._reason(2, "loop-ends-by-clock", node, "ends-by-clock")
+        left = False
         for guards in guards_of_breaks(node):
             test = guards[-1]
             by_rank = [one for one in guards if self.conditions.reads_rank(one)]
@@ -504,12 +505,17 @@ class _Paths:
                 if all(self.program.truth(one, self.absent.rank) is not False for one in by_rank):
                     yield self._reason(1, "early-exit-on-rank-condition", test, "lets-leave-loop")
             elif self._is_local(test):
+                left = True
                 yield self._reason(
                     4, "collective-under-local-condition", test, "leaves-loop-by-own-finding"
                 )
         fixed = isinstance(node, (ast.For, ast.AsyncFor)) and self._is_fixed(node.iter)
         if not fixed and not self._has_as_many_batches(node) and not self._ran_as_far(node):
-            yield from self._uneven(node)
+            ranks = self.caller.rank, self.absent.rank
+            counted = all(self._batches(node, rank) - {None} for rank in ranks)
+            for one in self._uneven(node):
+                # what leaves the loop comes first, unless the numbers of batches are known
+                yield replace(one, priority=max(one.priority, 5)) if left and not counted else one
         elif fixed and self._is_resumed(node):
             yield from (replace(one, priority=7) for one in self._uneven(node))
 

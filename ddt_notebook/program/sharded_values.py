@@ -132,6 +132,8 @@ class Shards:
         """Whether this node itself takes a part of the data by the rank."""
         reads_rank = self._program.conditions.reads_rank
         match node:
+            case ast.Subscript(slice=ast.Constant()):
+                return False  # `os.environ["RANK"]` is the rank itself
             case ast.Subscript(slice=index):
                 return reads_rank(index)
             case ast.Call(args=arguments):

@@ -119,6 +119,10 @@ def test_a_metric_of_one_rank_is_reported(source: str) -> None:
 @pytest.mark.parametrize(
     "source",
     [
+        (  # settings that were made with the rank's number are no part of the data
+            "args = Settings(rank=int(os.environ['RANK']), limit=9)\nlimit = args.limit\n"
+            "for x, y in loader:\n    if count(x) > limit:\n        break\n"
+        ),
         f"{LOADER}{COUNT}print('accuracy', correct / total)",
         f"{NESTED}{LOADER}{CALL}{SHOWN}",
         f"{LOADER}{COUNT}if rank == 0:\n    print('accuracy of rank 0', correct / total)",

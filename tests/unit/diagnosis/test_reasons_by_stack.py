@@ -447,3 +447,54 @@ def test_a_hook_is_no_reason_and_a_loop_is_one_if_a_rank_ran_it_further(
     two = replace(two, calls=(*two.calls[:-1], replace(two.calls[-1], shapes=((9,),))))
     finding = found(one, two, source=AVERAGES, partition=(held_out(batches),))
     assert_reason_at(finding, line)
+
+
+STREAMS = """\
+def fit(batches):
+    for batch in batches:
+        dist.all_reduce(x)
+        if stopper.has_stopped():
+            break
+
+fit(loader)
+"""
+
+
+def delivered(number: int, batches: int) -> RankPartition:
+    whole = loaders(number, batches)
+    epoch = replace(whole.loaders[0].epochs[0], where=at(2, function="fit"))
+    return replace(whole, loaders=(replace(whole.loaders[0], epochs=(epoch,)),))
+
+
+@pytest.mark.parametrize(("known", "line"), [(True, 2), (False, 4)])
+def test_a_break_comes_before_a_loop_whose_numbers_of_batches_are_not_known(
+    known: bool, line: int
+) -> None:
+    waiter = stands(0, *[all_reduce(3)] * 3, lines=[(7, "<module>"), (3, "fit")])
+    partition = (delivered(0, 3), delivered(1, 2)) if known else ()
+    other = rank(1, *[all_reduce(3)] * 2)
+    assert_reason_at(found(waiter, other, source=STREAMS, partition=partition), line)
+
+
+BUILT = """\
+class Trainer:
+    def __init__(self, model, ranks):
+        super().__init__(model)
+        self.ranks = ranks
+
+    def fit(self, batches):
+        for batch in batches:
+            if self.ranks > 1:
+                dist.all_reduce(x)
+
+Trainer(model, {ranks}).fit(loader)
+"""
+
+
+@pytest.mark.parametrize(
+    ("ranks", "line"), [('int(os.environ["WORLD_SIZE"])', 7), ("model.ranks", 8)]
+)
+def test_what_a_class_is_given_when_it_is_made_is_followed(ranks: str, line: int) -> None:
+    waiter = stands(0, *[all_reduce(9)] * 3, lines=[(11, "<module>"), (9, "fit")])
+    other = rank(1, *[all_reduce(9)] * 2)
+    assert_reason_at(found(waiter, other, source=BUILT.format(ranks=ranks)), line)
