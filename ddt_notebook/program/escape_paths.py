@@ -512,7 +512,9 @@ class _Paths:
         fixed = isinstance(node, (ast.For, ast.AsyncFor)) and self._is_fixed(node.iter)
         if not fixed and not self._has_as_many_batches(node) and not self._ran_as_far(node):
             ranks = self.caller.rank, self.absent.rank
-            counted = all(self._batches(node, rank) - {None} for rank in ranks)
+            counted = all(self._batches(node, rank) - {None} for rank in ranks) or (
+                isinstance(node, ast.For) and any(is_call(c, "range") for c in calls_in(node.iter))
+            )
             for one in self._uneven(node):
                 # what leaves the loop comes first, unless the numbers of batches are known
                 yield replace(one, priority=max(one.priority, 5)) if left and not counted else one
@@ -604,6 +606,11 @@ class _Paths:
         loops = [loop for one in (self.place, *self.outer) for loop in self.program.loops(one)]
         return len(loops) == 1 and self._is_in(loops[0])
 
+    def _raised_nothing(self) -> bool:
+        """Whether the absent rank finished, and no handler could have kept an exception quiet."""
+        blocks = [self.program.blocks(self.program.statement_at(one)) for one in self.outer]
+        return self.absent.state == "finished" and not any(map(_swallowing, blocks))
+
     def _is_in_only_call(self) -> bool:
         """Whether the absent rank stands in the same call of the line's function as the other one.
 
@@ -656,6 +663,8 @@ class _Paths:
                         call_line=call_line,
                     )
             elif self._is_local(statement.test):
+                if isinstance(leaving, ast.Raise) and self._raised_nothing():
+                    continue
                 cause, kind = "collective-under-local-condition", "leaves-by-own-finding"
                 yield self._reason(4, cause, statement, kind, call_line=call_line)
 

@@ -498,3 +498,29 @@ def test_what_a_class_is_given_when_it_is_made_is_followed(ranks: str, line: int
     waiter = stands(0, *[all_reduce(9)] * 3, lines=[(11, "<module>"), (9, "fit")])
     other = rank(1, *[all_reduce(9)] * 2)
     assert_reason_at(found(waiter, other, source=BUILT.format(ranks=ranks)), line)
+
+
+CHECKS = """\
+def gather(x):
+    if size(x) > 9:
+        raise ValueError(x)
+    dist.all_reduce(x)
+
+def step(x):
+    {begins}
+        gather(x)
+{ends}
+for x in range(9):
+    step(x)
+"""
+
+
+@pytest.mark.parametrize("handled", [False, True])
+def test_a_rank_that_finished_has_raised_nothing_that_no_handler_caught(handled: bool) -> None:
+    begins, ends = ("try:", "    except ValueError: pass\n") if handled else ("if True:", "")
+    source = CHECKS.format(begins=begins, ends=ends)
+    lines = [(12 if handled else 11, "<module>"), (8, "step"), (4, "gather")]
+    waiter = stands(0, *[all_reduce(4)] * 3, lines=lines)
+    finding = found(waiter, rank(1, *[all_reduce(4)] * 2), source=source)
+    expected = "collective-under-local-condition" if handled else "rank-skips-collective"
+    assert finding.cause == expected
