@@ -6,6 +6,7 @@ Only this worker's copies of a variable are read. Its combined value would take 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,6 +20,8 @@ from ...model.placement import PlacedObject, RankPlacement, Role, TensorPlacemen
 
 #: Objects and tensors that a placement lists.
 _MOST_OBJECTS, _MOST_TENSORS = 60, 1000
+#: What Keras appends to the name of a layer if there was one of that name.
+_NUMBER = re.compile(r"_\d+$")
 _PLACED_AS: dict[ParityRole, Role] = {
     "parameter": "parameter",
     "buffer": "buffer",
@@ -129,11 +132,25 @@ def _find(namespace: Mapping[str, Any], names: list[str] | None) -> _Held:
     held = _Held()
     known: set[int] = set()
 
+    numbered: dict[tuple[str, str], list[str]] = {}
+
+    def renumbered(root: str, path: str) -> str:
+        """The path with layers numbered within their object; Keras counts those of a process."""
+        parts = []
+        for part in path.split("/"):
+            base = _NUMBER.sub("", part)
+            same = numbered.setdefault((root, base), [])
+            if part not in same:
+                same.append(part)
+            at = same.index(part)
+            parts.append(f"{base}_{at}" if at else base)
+        return "/".join(parts)
+
     def add(root: str, kind: str, role: ParityRole, variable: Any, *, named: bool = True) -> None:
         copies = _copies(variable)
         if id(copies[0]) not in known and hasattr(copies[0], "shape") and copies[0].dtype.size:
             known.add(id(copies[0]))
-            name = _own_name(variable, copies[0]) if named else ""
+            name = renumbered(root, _own_name(variable, copies[0])) if named else ""
             held.variables.append(_Variable(root, kind, name, role, copies))
 
     def add_optimizer(root: str, optimizer: Any) -> None:
