@@ -28,7 +28,12 @@ HEALTHY = {
     "saves": (2, program(gpt(2, 1), "at the end", SAVES)),
     "variables of the notebook": (2, at_top_level(gpt(2, 1))),
     "variables of a pipeline": (2, at_top_level(gpt(1, 2))),
-    "distributed optimizer": (2, gpt(1, 1, "", "use_distributed_optimizer=True")),
+    "distributed optimizer": (
+        2,
+        gpt(1, 1, "", "use_distributed_optimizer=True").replace(
+            "lr=1e-2", "lr=1e-2, use_distributed_optimizer=True"
+        ),
+    ),
     "tensor and pipeline": (4, gpt(2, 2)),
     "all axes": (8, gpt(2, 2)),
 }
