@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from .diagnosis.partings import lacks_reason
+from .diagnosis.unexplained import lacks_reason
 from .model import Cell, DdtError, Report, Snapshot
 from .model.observation import add_observations
 from .views.registry import VIEWS, View

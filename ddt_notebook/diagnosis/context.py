@@ -18,7 +18,8 @@ from ddt_notebook.program.program import Program
 from .errors import classify, first_of_chain, is_peer_error
 from .matched_calls import Matching, Mismatch, match
 from .matched_messages import MessageMismatch, message_bytes
-from .partings import REPORTED, Partings
+from .parting_reasons import REPORTED
+from .partings import Partings
 from .rendezvous import Discord, discord
 from .thread_clash import ThreadClash, thread_clash
 

@@ -9,14 +9,13 @@ its arms lead.
 from __future__ import annotations
 
 import ast
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 
-from ddt_notebook.model import Call, Fact, Finding, Place, Position, RankReport, Report, Snapshot
+from ddt_notebook.model import Call, Place, Position, RankReport, Snapshot
 from ddt_notebook.model.branches import BranchOutcome, RankBranches
 from ddt_notebook.model.operations import COLLECTIVES
 from ddt_notebook.program.branch_arms import (
@@ -27,14 +26,12 @@ from ddt_notebook.program.branch_arms import (
 )
 from ddt_notebook.program.escape_paths import EscapePaths, Reason
 from ddt_notebook.program.iterations import leads_to
-from ddt_notebook.program.names import RANK_NAMES
 from ddt_notebook.program.nodes import (
     FunctionNode,
     LoopNode,
     break_conditions,
     called_name,
     calls_in,
-    ends_with_data,
     is_call,
     last_name,
     parameters,
@@ -46,53 +43,7 @@ from .earlier_partings import apart, ran, rounds
 from .errors.reading import is_peer_error
 from .last_stores import LastStores, Stored
 from .matched_calls import Meetings
-from .wording import is_reason
-
-#: Priority of a parting in a function that a library called: it does not show the library's loop.
-IN_CALLBACK = 2
-#: Priority of one after which a rank alone called a method of the library's trainer or module.
-ASKS_LIBRARY = 4
-#: Priority of a handler of which only that it reported an error was observed.
-REPORTED = -1
-#: Kinds of findings that a parting explains.
-_OUT_OF_STEP = frozenset({"never-entered", "different-collectives", "out-of-step"})
-#: Kinds of reasons that the source suggests, where a rank's own decision was not observed.
-_SUPPOSED = frozenset(
-    {
-        "decided-by-each-rank",
-        "leaves-by-own-finding",
-        "leaves-loop-by-own-finding",
-        "swallows-before-call",
-        "uneven-rounds",
-    }
-)
-#: Facts that show without branch events what keeps a rank away.
-_SEEN = frozenset({"ended-itself", "thread-ended", "file-lock-held"})
-#: How the value of a float is shown that is no whole number.
-_MEASURED = re.compile(r"-?(\d+\.\d+|\d+(\.\d+)?e-\d+|nan|inf)")
-#: One side of a parting in a fact: its path, its ranks, and the values of names on the first one.
-Side = tuple[str, tuple[int, ...], tuple[tuple[str, str], ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A parting with what the source shows of it; the one with the lowest priority is the best."""
-
-    decision: Decision
-    absent: BranchOutcome | None
-    waiter: BranchOutcome | None
-    priority: int
-
-    @property
-    def ends_loop(self) -> bool:
-        """Whether only the end of a loop differs; something before may have caused it."""
-        return isinstance(self.decision.node, (ast.For, ast.AsyncFor, ast.While))
-
-    @property
-    def measures(self) -> bool:
-        """Whether the condition looks at a measured number, such as a loss, and not at a count."""
-        shown = [one for one in (self.absent, self.waiter) if one is not None]
-        return any(_MEASURED.fullmatch(text) for one in shown for text in one.values.values())
+from .parting_reasons import ASKS_LIBRARY, IN_CALLBACK, REPORTED, Candidate, PartingReasons
 
 
 class Partings:
@@ -122,6 +73,7 @@ class Partings:
         self._wholly = {rank for rank, one in self._branches.items() if not one.callbacks_only}
         self._program, self._meetings, self._paths = program, meetings, paths
         self.last_stores = LastStores(program, self._branches)
+        self._reasons = PartingReasons(program, self._branches)
 
     def why_absent(
         self, call: Call, caller: RankReport, absent: RankReport, at: Position | None
@@ -142,7 +94,7 @@ class Partings:
             found = self._in_callback(compared, frames)
             if found is None:
                 return None
-            return self._reason(found, absent.rank, caller.rank, at, frames)
+            return self._reasons.of(found, absent.rank, caller.rank, at, frames)
         found = self._with_other_calls(compared, call, caller, absent)
         if found is None:
             last = [one for one in compared if self._is_recent(one, call, caller, absent)]
@@ -170,14 +122,18 @@ class Partings:
         if found is None:
             return self._called_another(caller.rank, absent.rank, frames)
         found = self._broken_off(compared, found, absent.rank) or found
-        reason = self._reason(found, absent.rank, caller.rank, at, frames)
+        reason = self._reasons.of(found, absent.rank, caller.rank, at, frames)
         inner = self._inside_condition(compared, found)
         stored = tuple(self._stored_before(compared, found, absent.rank, caller.rank))
         if stored:
             reason = replace(reason, values=reason.values | {"stored": stored})
         if inner is not None:
             place = self._program.place(inner.decision.head)
-            decided = (place.place, place.code, self._sides(inner, absent.rank, caller.rank))
+            decided = (
+                place.place,
+                place.code,
+                self._reasons.sides(inner, absent.rank, caller.rank),
+            )
             reason = replace(reason, values=reason.values | {"decided": decided})
         return reason
 
@@ -207,12 +163,12 @@ class Partings:
             more = mine[handler, error] - theirs[handler, error]
             here = [f for f in frames if function_at(self._program, f) is decision.function]
             if more > 0 and any(decision.keeps_from(f.line, taken=True) for f in here):
-                found, who, other = _Candidate(decision, caught, None, REPORTED), absent, caller
+                found, who, other = Candidate(decision, caught, None, REPORTED), absent, caller
             elif more < 0 and any(set(self._program.loops(f)) & _loops(decision) for f in here):
-                found, who, other = _Candidate(decision, None, caught, REPORTED), caller, absent
+                found, who, other = Candidate(decision, None, caught, REPORTED), caller, absent
             else:
                 continue
-            reason = self._reason(found, absent.rank, caller.rank, None, frames)
+            reason = self._reasons.of(found, absent.rank, caller.rank, None, frames)
             sides = ((f"caught {error}", (who.rank,), ()), ("not-raised", (other.rank,), ()))
             return replace(reason, cause="exception-swallowed", values={"sides": sides})
         return None
@@ -253,7 +209,7 @@ class Partings:
         if found is None:
             return None
         frames = self._paths.frames(call, caller)
-        return self._reason(found, absent.rank, caller.rank, at, frames)
+        return self._reasons.of(found, absent.rank, caller.rank, at, frames)
 
     def one_sided(
         self, call: Call, caller: RankReport, absent: RankReport, at: Position | None
@@ -276,15 +232,15 @@ class Partings:
                 led = [self._leads_to_any(arm, lines) for arm in arms]
                 if led[0] is not led[1]:
                     frames = self._paths.frames(call, caller)
-                    return self._reason(found, absent.rank, caller.rank, at, frames)
+                    return self._reasons.of(found, absent.rank, caller.rank, at, frames)
         return None
 
     def _leads_to_any(self, statements: list[ast.stmt], lines: set[Position]) -> bool:
         return any(leads_to(self._program, one, line) for one in statements for line in lines)
 
     def _decided_before(
-        self, found: _Candidate | None, caller: int, absent: int, frames: list[Position]
-    ) -> _Candidate | None:
+        self, found: Candidate | None, caller: int, absent: int, frames: list[Position]
+    ) -> Candidate | None:
         """A condition, possibly long before, that had other rounds or another function follow.
 
         It sets a name that bounds the loop, as after a resume; or its arm names the class or the
@@ -315,7 +271,7 @@ class Partings:
                 if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
             }
             if (same and bounds & stored) or (one.always and owners & named):
-                return _Candidate(decision, one.other, one.one, 0)
+                return Candidate(decision, one.other, one.one, 0)
         return None
 
     def _called_another(self, caller: int, absent: int, frames: list[Position]) -> Reason | None:
@@ -346,8 +302,8 @@ class Partings:
                 if one.always and self._stores(one.decision)
             ]
             if len(chosen) == 1:
-                found = _Candidate(chosen[0].decision, chosen[0].other, chosen[0].one, 0)
-                return self._reason(found, absent, caller, None, frames)
+                found = Candidate(chosen[0].decision, chosen[0].other, chosen[0].one, 0)
+                return self._reasons.of(found, absent, caller, None, frames)
             line = self._program.statement_at(outer)
             if line is None:
                 return None
@@ -400,8 +356,8 @@ class Partings:
             at = parents.get(at)
 
     def _broken_off(
-        self, compared: list[Parting], found: _Candidate, absent: int
-    ) -> _Candidate | None:
+        self, compared: list[Parting], found: Candidate, absent: int
+    ) -> Candidate | None:
         """The handler of an exception that left the function with a condition before its end.
 
         A function may let some ranks enter a collective at one line and the others at a later one.
@@ -430,7 +386,7 @@ class Partings:
                 return next(self._candidates(parting), None)
         return None
 
-    def _inside_condition(self, compared: list[Parting], found: _Candidate) -> _Candidate | None:
+    def _inside_condition(self, compared: list[Parting], found: Candidate) -> Candidate | None:
         """Where ranks parted in a function whose result the condition tests."""
         test = found.decision.test
         called = {called_name(node) for node in calls_in(test)} if test is not None else set()
@@ -448,7 +404,7 @@ class Partings:
         return None
 
     def _stored_before(
-        self, compared: list[Parting], found: _Candidate, absent: int, caller: int
+        self, compared: list[Parting], found: Candidate, absent: int, caller: int
     ) -> Iterator[Stored]:
         """Which lines last stored what the condition looks at, on each rank."""
         until: dict[int, int] = {}
@@ -456,7 +412,7 @@ class Partings:
             if parting.absent is found.absent and parting.waiter is found.waiter:
                 until = {absent: parting.apart[0][0], caller: parting.apart[1][0]}
         for rank in sorted(self._wholly - until.keys()):
-            way, known = self._way_of(rank, found, absent, caller), self._branches[rank]
+            way, known = self._reasons.way_of(rank, found, absent, caller), self._branches[rank]
             times = [at for at, i in enumerate(known.events) if known.outcomes[i] is way]
             if times:
                 until[rank] = known.events_dropped + times[-1]
@@ -516,12 +472,12 @@ class Partings:
 
     def _with_other_calls(
         self, compared: list[Parting], call: Call, caller: RankReport, absent: RankReport
-    ) -> _Candidate | None:
+    ) -> Candidate | None:
         """The first parting after which one rank was ahead in collectives until the end.
 
         Ranks that go first in turn, as for a download, are level again after the second turn.
         """
-        found: _Candidate | None = None
+        found: Candidate | None = None
         ahead = 0
         counted: set[object] = set()
         for parting in compared:
@@ -577,7 +533,7 @@ class Partings:
             and mine.where == theirs.where
         )
 
-    def _decisive(self, compared: list[Parting], frames: list[Position]) -> _Candidate | None:
+    def _decisive(self, compared: list[Parting], frames: list[Position]) -> Candidate | None:
         """The first parting after which the source does not lead to the call any more."""
         for parting in compared:
             for candidate in self._candidates(parting):
@@ -585,7 +541,7 @@ class Partings:
                     return candidate
         return None
 
-    def _candidates(self, parting: Parting) -> Iterator[_Candidate]:
+    def _candidates(self, parting: Parting) -> Iterator[Candidate]:
         absent, waiter = parting.absent, parting.waiter
         shown = absent or waiter
         assert shown is not None
@@ -593,9 +549,9 @@ class Partings:
             return
         decision = decision_at(self._program, shown)
         if decision is not None:
-            yield _Candidate(decision, absent, waiter, 0)
+            yield Candidate(decision, absent, waiter, 0)
 
-    def _keeps_from_call(self, candidate: _Candidate, frames: list[Position]) -> bool:
+    def _keeps_from_call(self, candidate: Candidate, frames: list[Position]) -> bool:
         decision = candidate.decision
         if candidate.absent is not None:
             taken = decision.is_taken(candidate.absent)
@@ -607,7 +563,7 @@ class Partings:
             if function_at(self._program, frame) is decision.function
         )
 
-    def _in_generator(self, compared: list[Parting], loop: _Candidate | None) -> _Candidate | None:
+    def _in_generator(self, compared: list[Parting], loop: Candidate | None) -> Candidate | None:
         """The parting inside a generator that ended the loop over it."""
         if loop is None:
             return None
@@ -622,7 +578,7 @@ class Partings:
                     return candidate
         return None
 
-    def _left_by_break(self, compared: list[Parting], frames: list[Position]) -> _Candidate | None:
+    def _left_by_break(self, compared: list[Parting], frames: list[Position]) -> Candidate | None:
         """The first condition at which only one of the ranks left a loop around the call.
 
         Each round makes the call, so from there on one rank is ahead, and rounds meet by chance.
@@ -643,8 +599,8 @@ class Partings:
         return None
 
     def _uneven_loop(
-        self, found: _Candidate, absent: int, caller: int, frames: list[Position]
-    ) -> _Candidate | None:
+        self, found: Candidate, absent: int, caller: int, frames: list[Position]
+    ) -> Candidate | None:
         """A loop around the call that took other rounds, if ``found`` is a loop elsewhere.
 
         Where loops take other rounds on each rank, as in a simulation, events meet by chance. The
@@ -662,10 +618,10 @@ class Partings:
                 if mine is None or theirs is None:
                     continue
                 if any(a != b for a, b in zip(mine.each, theirs.each, strict=False)):
-                    return _Candidate(mine.decision, mine.last, theirs.last, 0)
+                    return Candidate(mine.decision, mine.last, theirs.last, 0)
         return None
 
-    def _in_callback(self, compared: list[Parting], frames: list[Position]) -> _Candidate | None:
+    def _in_callback(self, compared: list[Parting], frames: list[Position]) -> Candidate | None:
         """The last parting in a function that a library called, and with which it ends its loop.
 
         A condition that parts the ranks every time, such as one with which rank 0 logs, is
@@ -720,9 +676,7 @@ class Partings:
         trees = self._program.trees.values()
         return {called_name(node) for tree in trees for node in tree.nodes} - {""}
 
-    def _skipped_before(
-        self, caller: int, absent: int, frames: list[Position]
-    ) -> _Candidate | None:
+    def _skipped_before(self, caller: int, absent: int, frames: list[Position]) -> Candidate | None:
         """A line that led one of the ranks past the call more often in the whole run."""
         theirs, mine = self._times(absent), self._times(caller)
         swallowing = self._swallowing(absent) | self._swallowing(caller)
@@ -741,12 +695,12 @@ class Partings:
             keeps = any(decision.keeps_from(frame.line, taken=taken) for frame in here)
             if keeps and more > 0:
                 other = next((o for o in mine.values() if o.site == outcome.site), None)
-                return _Candidate(decision, outcome, other, 1)
+                return Candidate(decision, outcome, other, 1)
             if keeps and more < 0 and outcome.kind == "handled":  # the caller tried again
-                return _Candidate(decision, None, outcome, 1)
+                return Candidate(decision, None, outcome, 1)
         return None
 
-    def _left_in_turn(self, found: _Candidate, absent: int, caller: int) -> bool:
+    def _left_in_turn(self, found: Candidate, absent: int, caller: int) -> bool:
         """Whether a rank left a loop after as many rounds as the other one has begun.
 
         So a condition such as ``if batch is None: break`` came true when its turn was, and a round
@@ -780,132 +734,14 @@ class Partings:
             if outcome.times
         }
 
-    def _never_met_again(self, compared: list[Parting]) -> _Candidate | None:
+    def _never_met_again(self, compared: list[Parting]) -> Candidate | None:
         """The last parting, if the ranks did not meet again, as they did in earlier rounds."""
         if not compared or compared[-1].met_again:
             return None
         if any(one.ways == compared[-1].ways for one in compared[:-1]):
             return None
         found = next(self._candidates(compared[-1]), None)
-        return found and _Candidate(found.decision, found.absent, found.waiter, 3)
-
-    # -- the reason ------------------------------------------------------------------------------
-
-    def _reason(
-        self,
-        found: _Candidate,
-        absent: int,
-        caller: int,
-        at: Position | None,
-        frames: list[Position],
-    ) -> Reason:
-        decision = found.decision
-        place = self._program.place(decision.head, "passed")
-        shown = found.absent or found.waiter
-        assert shown is not None
-        place = Place(
-            file=place.file,
-            line=place.line,
-            function=shown.function,
-            code=place.code,
-            role="passed",
-        )
-        taken = (
-            decision.is_taken(found.absent)
-            if found.absent is not None
-            else not decision.is_taken(shown)
-        )
-        calls = [f.line for f in frames if function_at(self._program, f) is decision.function]
-        stands = (
-            at is not None
-            and at.file == place.file
-            and isinstance(decision.node, ast.If)
-            and decision.runs_instead(at.line, taken=taken)
-            and any(decision.runs_instead(line, taken=not taken) for line in calls)
-        )
-        return Reason(
-            cause=self._cause(
-                found, taken=taken, frames=frames, callback=found.priority == IN_CALLBACK
-            ),
-            kind="parted",
-            place=place,
-            rank=absent,
-            values={"sides": self._sides(found, absent, caller)},
-            priority=found.priority,
-            other_branch=stands,
-        )
-
-    def _cause(
-        self, found: _Candidate, *, taken: bool, frames: list[Position], callback: bool
-    ) -> str:
-        decision = found.decision
-        if isinstance(decision.node, (ast.ExceptHandler, ast.With)):
-            node = decision.node
-            ended = isinstance(node, ast.ExceptHandler) and ends_with_data(node)
-            return "uneven-iterations" if ended else "exception-swallowed"
-        conditions, test = self._program.conditions, decision.test
-        if test is None:
-            return "uneven-iterations"
-        leaving = decision.leaves(taken=taken)
-        around = any(
-            decision.covers(frame.line, taken=not taken)
-            for frame in frames
-            if function_at(self._program, frame) is decision.function
-        )
-        in_loop = isinstance(decision.node, ast.While)
-        if conditions.reads_rank(test) or _reads_rank_of_dict(test):
-            if in_loop or callback or (leaving is not None and not around):
-                return "early-exit-on-rank-condition"
-            return "collective-under-rank-condition"
-        leaves_loop = in_loop or callback or isinstance(leaving, ast.Break)
-        if conditions.reads_clock(test) and leaves_loop:
-            return "loop-ends-by-clock"
-        if self._forms_batches(decision, frames) or (in_loop and not found.measures):
-            return "uneven-iterations"
-        return "collective-under-local-condition"
-
-    def _forms_batches(self, decision: Decision, frames: list[Position]) -> bool:
-        """Whether a condition decides when a generator yields, and the call is outside of it."""
-        arms = [one for taken in (True, False) for one in decision.arm(taken=taken)]
-        return (
-            any(map(is_generator, arms))
-            and is_generator(decision.function)
-            and all(function_at(self._program, frame) is not decision.function for frame in frames)
-        )
-
-    def _sides(self, found: _Candidate, absent: int, caller: int) -> tuple[Side, ...]:
-        """The path that each rank took, the absent one first."""
-        ways: dict[str, list[int]] = {}
-        values: dict[str, dict[str, str]] = {}
-        for rank in sorted(self._branches, key=lambda r: (r != absent, r != caller, r)):
-            outcome = self._way_of(rank, found, absent, caller)
-            way = _way(found.decision, outcome, self._branches[rank])
-            ways.setdefault(way, []).append(rank)
-            if outcome is not None:
-                values.setdefault(way, dict(outcome.values))
-        return tuple(
-            (way, tuple(sorted(ranks)), tuple(values.get(way, {}).items()))
-            for way, ranks in ways.items()
-        )
-
-    def _way_of(
-        self, rank: int, found: _Candidate, absent: int, caller: int
-    ) -> BranchOutcome | None:
-        if rank == absent:
-            return found.absent
-        if rank == caller:
-            return found.waiter
-        shown = found.absent or found.waiter
-        assert shown is not None
-        known = self._branches[rank]
-        mine = [o for o in known.outcomes if o.site == shown.site and o.times]
-        if found.priority == 1:  # by how often, in the whole run
-            same = next((o for o in mine if o.to_line == shown.to_line), None)
-            if same is not None and same.times == shown.times:
-                return same
-            return next((o for o in mine if o.to_line != shown.to_line), None)
-        last = next((i for i in reversed(known.events) if known.outcomes[i] in mine), None)
-        return None if last is None else known.outcomes[last]
+        return found and Candidate(found.decision, found.absent, found.waiter, 3)
 
 
 def _follows(call: Call, event: int) -> bool:
@@ -923,35 +759,6 @@ def _loops(decision: Decision) -> set[ast.AST]:
     return {one.owner for one in decision.blocks if isinstance(one.owner, LoopNode)}
 
 
-def lacks_reason(report: Report) -> bool:
-    """Whether ranks were found out of step, and it was neither observed nor is it clear why.
-
-    The source alone shows conditions that *may* come out differently on each rank, and loops that
-    may have other rounds. In a trainer, a condition elsewhere is often the reason.
-    """
-    return any(
-        _out_of_step(finding) and not any(map(_explains, finding.facts))
-        for finding in report.findings
-    )
-
-
-def _out_of_step(finding: Finding) -> bool:
-    """Whether ranks came to different lines, as with arguments that differ between two lines."""
-    lines = {(place.file, place.line) for place in finding.places.values()}
-    return finding.kind in _OUT_OF_STEP or (
-        len(lines) > 1
-        and (finding.kind == "arguments-differ" or finding.cause == "different-collectives")
-    )
-
-
-def _explains(fact: Fact) -> bool:
-    if fact.kind in _SEEN:
-        return True
-    place = fact.place
-    in_program = place is not None and (place.cell is None or place.function != "<module>")
-    return is_reason(fact) and not (fact.kind in _SUPPOSED and in_program)
-
-
 def _has_effect_outside(statement: ast.stmt) -> bool:
     """Whether a statement sets an attribute or an item, or leaves its function with a result."""
     for node in ast.walk(statement):
@@ -962,16 +769,6 @@ def _has_effect_outside(statement: ast.stmt) -> bool:
     return False
 
 
-def _reads_rank_of_dict(test: ast.expr) -> bool:
-    """Whether a condition reads ``state["rank"]``, say."""
-    return any(
-        isinstance(node, ast.Subscript)
-        and isinstance(node.slice, ast.Constant)
-        and node.slice.value in RANK_NAMES
-        for node in ast.walk(test)
-    )
-
-
 def _names(nodes: Iterable[ast.AST]) -> Iterator[ast.Name]:
     for one in nodes:
         yield from (node for node in ast.walk(one) if isinstance(node, ast.Name))
@@ -979,27 +776,6 @@ def _names(nodes: Iterable[ast.AST]) -> Iterator[ast.Name]:
 
 def _times(outcome: BranchOutcome | None) -> int:
     return outcome.times if outcome is not None else 0
-
-
-def _way(decision: Decision, outcome: BranchOutcome | None, branches: RankBranches) -> str:
-    """The path of a rank, as a key of `parting_wording.WAYS`."""
-    if outcome is None:
-        return "not-raised" if _catches(decision) else "not-there"
-    taken = decision.is_taken(outcome)
-    if _catches(decision):
-        return f"caught {outcome.error}" if taken else "not-raised"
-    if isinstance(decision.node, (ast.For, ast.AsyncFor)):
-        rounds = sum(
-            other.times
-            for other in branches.outcomes
-            if other.site == outcome.site and decision.is_taken(other)
-        )
-        return f"{'went on' if taken else 'ended'} after {rounds - taken} rounds"
-    return "yes" if taken else "no"
-
-
-def _catches(decision: Decision) -> bool:
-    return isinstance(decision.node, (ast.ExceptHandler, ast.With))
 
 
 def _events(branches: RankBranches, begin: int, until: int | None) -> list[BranchOutcome]:

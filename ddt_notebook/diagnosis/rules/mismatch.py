@@ -9,7 +9,7 @@ from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.errors import is_peer_error
 from ddt_notebook.diagnosis.matched_calls import Mismatch, Side
 from ddt_notebook.diagnosis.matched_messages import MessageMismatch, message_bytes
-from ddt_notebook.diagnosis.partings import ASKS_LIBRARY, IN_CALLBACK, REPORTED
+from ddt_notebook.diagnosis.parting_reasons import ASKS_LIBRARY, IN_CALLBACK, REPORTED
 from ddt_notebook.diagnosis.wording import to_change
 from ddt_notebook.model import Call, Fact, Finding, RankReport
 from ddt_notebook.model.finding import Values

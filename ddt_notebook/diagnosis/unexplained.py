@@ -1,0 +1,51 @@
+"""Says whether a report explains why ranks are out of step."""
+
+from __future__ import annotations
+
+from ddt_notebook.model import Fact, Finding, Report
+
+from .wording import is_reason
+
+#: Kinds of findings that a parting explains.
+_OUT_OF_STEP = frozenset({"never-entered", "different-collectives", "out-of-step"})
+#: Kinds of reasons that the source suggests, where a rank's own decision was not observed.
+_SUPPOSED = frozenset(
+    {
+        "decided-by-each-rank",
+        "leaves-by-own-finding",
+        "leaves-loop-by-own-finding",
+        "swallows-before-call",
+        "uneven-rounds",
+    }
+)
+#: Facts that show without branch events what keeps a rank away.
+_SEEN = frozenset({"ended-itself", "thread-ended", "file-lock-held"})
+
+
+def lacks_reason(report: Report) -> bool:
+    """Whether ranks were found out of step, and it was neither observed nor is it clear why.
+
+    The source alone shows conditions that *may* come out differently on each rank, and loops that
+    may have other rounds. In a trainer, a condition elsewhere is often the reason.
+    """
+    return any(
+        _out_of_step(finding) and not any(map(_explains, finding.facts))
+        for finding in report.findings
+    )
+
+
+def _out_of_step(finding: Finding) -> bool:
+    """Whether ranks came to different lines, as with arguments that differ between two lines."""
+    lines = {(place.file, place.line) for place in finding.places.values()}
+    return finding.kind in _OUT_OF_STEP or (
+        len(lines) > 1
+        and (finding.kind == "arguments-differ" or finding.cause == "different-collectives")
+    )
+
+
+def _explains(fact: Fact) -> bool:
+    if fact.kind in _SEEN:
+        return True
+    place = fact.place
+    in_program = place is not None and (place.cell is None or place.function != "<module>")
+    return is_reason(fact) and not (fact.kind in _SUPPOSED and in_program)
