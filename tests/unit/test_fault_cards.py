@@ -44,6 +44,7 @@ PAIRS = [
 WITHOUT_CARD = {
     "all-ranks-exit",  # the ranks are not at odds
     "arguments-not-accepted",  # of a script
+    "build-lock-left-over",  # of a process that was killed before
     "cell-ran-on-some-ranks",  # a choice of the magic's -r
     "connection-lost",
     "device-error",
