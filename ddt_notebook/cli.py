@@ -203,7 +203,7 @@ def _diagnose(options: argparse.Namespace) -> int:
     elif options.path.endswith(".json"):
         report = _of_saved(options.path)
     elif Path(options.path).is_dir():
-        return _analyze(options)
+        report = diagnose_dumps(options.path)
     else:
         report = show(diagnose_log(options.path))
     return _report(report, as_json=options.json)

@@ -142,7 +142,7 @@ def test_an_empty_choice_of_ranks_is_refused(count: int) -> None:
 @pytest.mark.parametrize(
     ("name", "installed", "alone", "text"),
     [
-        ("tensorflw", True, True, "no framework 'tensorflw'.*known: tensorflow"),
+        ("tensorflw", True, True, "no framework 'tensorflw'.*known: horovod, tensorflow"),
         ("tensorflow", False, True, r"TensorFlow is not installed: pip install 'ddt-notebook\[ten"),
         ("tensorflow", True, False, "run on this machine"),
     ],
