@@ -24,8 +24,6 @@ ENTRIES = messages()
 REPORTS = Path(__file__).parents[2] / "benchmarks" / "reports"
 #: Messages of reports for which no thread that was read confirms the cause; what was looked for.
 UNCONFIRMED = {
-    "ddp-count-not-received": "threads with `inconsistent 0 params`: the exchange timed out, "
-    "and none says what repaired it; the cause is read from `verify_params_across_processes`",
     "fsdp2-parameter-device": "threads with `already be moved to device` of FSDP2, Accelerate and "
     "verl; the cause is read from `FSDPParam._init_sharded_param`",
     "nccl-watchdog-first-collective": "threads with `SeqNum=1`: none says what repaired it; broken "
