@@ -26,8 +26,6 @@ REPORTS = Path(__file__).parents[2] / "benchmarks" / "reports"
 UNCONFIRMED = {
     "fsdp2-parameter-device": "threads with `already be moved to device` of FSDP2, Accelerate and "
     "verl; the cause is read from `FSDPParam._init_sharded_param`",
-    "nccl-watchdog-first-collective": "threads with `SeqNum=1`: none says what repaired it; broken "
-    "transfers between GPUs are confirmed for hangs without this message (NVIDIA/nccl#2079)",
 }
 #: A file of torch in the source of an entry.
 FILE = re.compile(r"(?<![\w/])torch/[\w/]+\.py\b")
