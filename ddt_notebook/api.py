@@ -124,6 +124,8 @@ def diagnose_dumps(path: str | Path) -> DisplayedReport:
         return show(_diagnose(of_horovod), of_horovod)
     if is_log(Path(path)):
         return show(diagnose_log(path))
+    if Path(path).is_file() and is_recorded(Path(path).parent):
+        raise FormatError(f"{path} is one file of a recorded job: name its folder")
     jobs = sorted(filter(is_recorded, Path(path).glob("*")), key=lambda one: one.stat().st_mtime)
     others = f" (the newest of {len(jobs)})" if len(jobs) > 1 else ""
     below = f"; there is a recorded job below it: {jobs[-1]}{others}" if jobs else ""

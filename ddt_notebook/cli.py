@@ -59,7 +59,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="ddt-notebook", description="A debugging assistant for distributed PyTorch training."
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(metavar="COMMAND")
+    parser.set_defaults(run=lambda _: _commands(parser))
 
     demo = commands.add_parser("demo", help="run the quick start and print what it finds")
     demo.add_argument(
@@ -186,6 +187,12 @@ def _parser() -> argparse.ArgumentParser:
     add_script(commands)
     add_grade(commands)
     return parser
+
+
+def _commands(parser: argparse.ArgumentParser) -> int:
+    """Show what there is to somebody who named no command."""
+    parser.print_help(sys.stderr)
+    return 2
 
 
 def _demo(options: argparse.Namespace) -> int:

@@ -100,9 +100,12 @@ def lesson_file(code: str) -> Path:
     FileNotFoundError
         If the installation lacks it.
     """
-    today = sorted((notebooks_folder() / TODAY).glob(f"{code.upper()}-*.ipynb"))
-    if today and code.upper().startswith("E."):
-        return today[0]
+    if code.upper().startswith("E."):
+        today = {path.name.partition("-")[0]: path for path in _of_today()}
+        if code.upper() not in today:
+            first, *_, last = today
+            raise UnknownSymptom(f"there is no lesson {code}: part E has {first} to {last}")
+        return today[code.upper()]
     path = lesson(code)
     if path is None:
         known = symptom(code)
@@ -111,6 +114,10 @@ def lesson_file(code: str) -> Path:
             f"{known.stage_title}"
         )
     return notebooks_folder() / path
+
+
+def _of_today() -> list[Path]:
+    return sorted((notebooks_folder() / TODAY).glob("*[0-9]-*.ipynb"), key=_numbers)
 
 
 def notebooks() -> dict[str, str]:

@@ -69,6 +69,9 @@ def test_the_folder_above_a_recorded_job_names_it(notebook: Notebook, tmp_path: 
     (tmp_path / "ddt-job-1" / f"host-17{STARTED}").write_text("{}")
     with pytest.raises(UsageError, match=r"there is a recorded job below it: .*ddt-job-1$"):
         notebook.run(f"%ddt_load {tmp_path}")
+    (tmp_path / "ddt-job-1" / "host-17.calls").write_bytes(b"\0\1")
+    with pytest.raises(UsageError, match=r"host-17\.calls is one file of a recorded job"):
+        notebook.run(f"%ddt_load {tmp_path / 'ddt-job-1' / 'host-17.calls'}")
     (tmp_path / "a-later-one").mkdir()
     (tmp_path / "a-later-one" / f"host-18{STARTED}").write_text("{}")
     os.utime(tmp_path / "ddt-job-1", (0, 0))

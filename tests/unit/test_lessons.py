@@ -150,6 +150,11 @@ def test_an_installation_without_notebooks_is_reported(
     assert "lacks its notebooks" in capsys.readouterr().err
 
 
+def test_without_a_command_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "diagnose a running job" in capsys.readouterr().err
+
+
 def test_the_command_says_where_a_lesson_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lessons", "d.2.1"]) == 0
     path = Path(capsys.readouterr().out.strip())
@@ -160,7 +165,12 @@ def test_the_command_says_where_a_lesson_is(capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.parametrize(
     ("code", "message"),
-    [("D.2", "near it: D.2.1"), ("hang", "codes run from"), ("D.2.6", "no lesson on D.2.6")],
+    [
+        ("D.2", "near it: D.2.1"),
+        ("hang", "codes run from"),
+        ("D.2.6", "no lesson on D.2.6"),
+        ("e.99", "part E has E.1 to E.1"),
+    ],
 )
 def test_an_unknown_lesson_is_reported_in_one_line(
     code: str, message: str, capsys: pytest.CaptureFixture[str]
