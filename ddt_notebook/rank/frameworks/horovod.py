@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import gc
 import json
+import math
 import os
 import time
 import zlib
@@ -111,7 +112,7 @@ class Horovod(Framework):
             if was_initialised:
                 self._library.shut_down()
             if again:
-                self.meet(range(spec.world_size))
+                self.meet(range(spec.world_size), store.timeout.total_seconds())
                 self._library.initialise()
                 _drop_unfinished_steps()
         finally:
@@ -130,11 +131,18 @@ class Horovod(Framework):
         """Before the keys of a rendezvous: Horovod uses the same ones each time."""
         return f"init/{self._inits}"
 
-    def meet(self, members: Sequence[int]) -> None:
+    def meet(self, members: Sequence[int], limit_s: float = math.inf) -> None:
         """Wait until all members have called ``hvd.init()``, so that none waits in Horovod.
 
-        There, a rank that waits for others cannot be interrupted, and it says nothing.
+        There, a rank that waits for others cannot be interrupted, and it says nothing. The session
+        watches the wait of a cell, and ends it by `free`; other waits need a limit.
+
+        Raises
+        ------
+        RuntimeError
+            If the wait was ended, or a member is missing after ``limit_s`` seconds.
         """
+        until_s = time.monotonic() + limit_s
         here = f"{self._key_prefix()}/come"
         self._store.set(f"{here}/{self._rank}", "")
         missing = set(members)
@@ -142,6 +150,8 @@ class Horovod(Framework):
             missing = {rank for rank in missing if not self._store.check([f"{here}/{rank}"])}
             if self._freed:
                 raise RuntimeError(_FREED)
+            if time.monotonic() > until_s:
+                raise RuntimeError(f"ranks {sorted(missing)} have not come to Horovod again")
             time.sleep(_LOOK_SELDOM_S)
 
     def initialised(self, members: Sequence[int], function: Callable[[], Any], plain: bool) -> Any:

@@ -6,6 +6,7 @@ all of them read and write the session's store.
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,8 +14,19 @@ from typing import Any
 
 import torch.distributed as dist
 
+from ..probes.peers import stranger
+
 #: The server is never stopped, so it need not look whether it is.
 _LOOK_EVERY_S = 3600.0
+
+
+class _Server(ThreadingHTTPServer):
+    """Answers the processes of this rank's user: Horovod's requests carry no token."""
+
+    daemon_threads = True
+
+    def verify_request(self, request: socket.socket, client_address: Any) -> bool:
+        return stranger(request) is None
 
 
 class Rendezvous:
@@ -57,7 +69,6 @@ class Rendezvous:
             def log_message(self, *_: Any) -> None:
                 """Write nothing to the cell's output."""
 
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        server.daemon_threads = True
+        server = _Server(("127.0.0.1", 0), Handler)
         self.port = server.server_address[1]
         threading.Thread(target=server.serve_forever, args=(_LOOK_EVERY_S,), daemon=True).start()
