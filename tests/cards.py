@@ -13,7 +13,7 @@ from ddt_notebook.faults import FaultCard, card, card_ids
 from ddt_notebook.host.run_result import RunResult
 from ddt_notebook.host.session import Session
 from ddt_notebook.model import Finding, Report
-from ddt_notebook.model.frameworks import PREPARED
+from ddt_notebook.model.frameworks import prepared
 
 #: Numbers of the cells: what is set up, the fault, the repair, its proof.
 SETUP, CELL, PROOF = 1, 2, 3
@@ -24,7 +24,7 @@ OPTIONS: dict[str, Any] = {"timeout": 10.0, "hang_after": 0.5}
 def runnable(name: str) -> FaultCard:
     """The card of this name; the test is skipped where what it needs is not installed."""
     one = card(name)
-    framework = PREPARED.get(one.framework)
+    framework = prepared().get(one.framework)
     for module in framework.modules if framework is not None else ():
         pytest.importorskip(module, reason=f"make test-{one.framework} installs it")
     for module in one.needs:

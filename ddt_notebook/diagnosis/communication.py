@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ddt_notebook.model import Call, RankReport
 from ddt_notebook.model.collective import shape_label
-from ddt_notebook.model.operations import known_operation
+from ddt_notebook.model.frameworks import known_operation
 
 #: A tensor with at most this many elements may be a loss, a count or a metric. From 4 to 32 no
 #: verdict on the recorded runs changes (`benchmarks.thresholds`).

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ddt_notebook.model import Call, Snapshot
-from ddt_notebook.model.horovod import has_joined
-from ddt_notebook.model.operations import HOROVOD_JOIN
+from ddt_notebook.model.frameworks import meets_by_tensor
+from ddt_notebook.model.named_tensors import JOIN, has_joined
 from ddt_notebook.model.parity import minority
 from ddt_notebook.model.position import Position
 
@@ -119,9 +119,10 @@ def match(snapshot: Snapshot) -> Matching:
     """Match the calls of all ranks of a snapshot."""
     by_group, outsiders = _meetings(snapshot)
     kept_whole = {report.rank: not report.calls_dropped for report in snapshot.ranks}
+    by_tensor = meets_by_tensor(snapshot.framework)
     joined = {
-        report.rank: [call for call in report.calls if call.op == HOROVOD_JOIN]
-        for report in (snapshot.ranks if snapshot.framework == "horovod" else ())
+        report.rank: [call for call in report.calls if call.op == JOIN]
+        for report in (snapshot.ranks if by_tensor else ())
     }
     mismatches: list[Mismatch] = []
     absences: list[Absence] = []
@@ -146,7 +147,7 @@ def match(snapshot: Snapshot) -> Matching:
         groups=len(by_group),
         messages=messages,
         meetings=by_group,
-        mismatches=tuple(_by_line(mismatches) if snapshot.framework == "horovod" else mismatches),
+        mismatches=tuple(_by_line(mismatches) if by_tensor else mismatches),
         message_mismatches=tuple(message_mismatches),
         absences=tuple(absences),
         lone_messages=tuple(lone_messages),

@@ -9,7 +9,7 @@ from math import inf
 from typing import Literal, TypeVar
 
 from ddt_notebook.model import Call, Rendezvous, Snapshot
-from ddt_notebook.model.operations import MEETINGS
+from ddt_notebook.model.frameworks import is_meeting
 from ddt_notebook.model.rendezvous import complete_groups
 
 from .errors import is_peer_error
@@ -106,7 +106,7 @@ def _last_attempt(snapshot: Snapshot) -> dict[int, Call]:
     made: dict[int, dict[int, Call]] = defaultdict(dict)
     for report in snapshot.ranks:
         for call in report.calls:
-            if call.op in MEETINGS and call.sequence is not None:
+            if is_meeting(call.op) and call.sequence is not None:
                 made[call.sequence][report.rank] = call
     return made[max(made)] if made else {}
 

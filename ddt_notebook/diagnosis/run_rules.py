@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from ddt_notebook.formatting import naming_hosts
 from ddt_notebook.model import Fact, Finding, Report, Snapshot
 from ddt_notebook.model.finding import Scope
+from ddt_notebook.model.frameworks import meets_by_tensor
 from ddt_notebook.model.numbering import in_session_numbers
 
 from .advice import in_framework
@@ -72,7 +73,7 @@ def _scope(context: Context, ok: bool) -> Scope:
         collectives=matching.collectives,
         groups=matching.groups,
         messages=matching.messages,
-        by_tensor=snapshot.framework == "horovod",
+        by_tensor=meets_by_tensor(snapshot.framework),
         agree=ok and bool(matching.collectives or matching.messages),
         calls_dropped=max((report.calls_dropped for report in snapshot.ranks), default=0),
         idle=tuple(report.rank for report in snapshot.ranks if report.state == "idle"),

@@ -22,7 +22,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..model import Call, Position, flight
-from ..model.operations import SENDS, known_operation
+from ..model.frameworks import known_operation
+from ..model.operations import SENDS
 from ..model.user_code import package_file
 from ..wire import ring
 from ..wire.records import FlightEntry, with_members

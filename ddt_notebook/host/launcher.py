@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from ..model.frameworks import PREPARED
+from ..model.frameworks import prepared
 from ..wire.messages import (
     ChildEnded,
     Envelope,
@@ -228,7 +228,7 @@ def _environment(framework: str = "") -> dict[str, str]:
     loopback = "lo0" if platform.system() == "Darwin" else "lo"
     package_parent = str(Path(__file__).parent.parent.parent)
     paths = [package_parent, *filter(None, [os.environ.get("PYTHONPATH")])]
-    defaults = PREPARED[framework].environment if framework else {}
+    defaults = prepared()[framework].environment if framework else {}
     return {**defaults, **os.environ} | {
         "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", loopback),
         "TORCH_FR_BUFFER_SIZE": os.environ.get("TORCH_FR_BUFFER_SIZE", "2000"),

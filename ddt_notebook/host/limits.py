@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from .. import system_memory
-from ..model.frameworks import PREPARED
+from ..model.frameworks import described, prepared
 from ..spelling import similar_names
 from .errors import SessionError
 
@@ -181,17 +181,17 @@ def check_framework(name: str, *, alone: bool) -> None:
     SessionError
         If it is not known, not installed, or combined with what it cannot have.
     """
-    known = PREPARED.get(name)
+    known, title = prepared().get(name), described(name).title
     if known is None:
         raise SessionError(
             f"there is no framework {name!r} to prepare ranks for",
-            f"known: {', '.join(PREPARED)}; what trains through torch.distributed needs none",
+            f"known: {', '.join(prepared())}; what trains through torch.distributed needs none",
         )
     if importlib.util.find_spec(known.modules[0]) is None:
-        raise SessionError(f"{known.title} is not installed", known.install)
+        raise SessionError(f"{title} is not installed", known.install)
     if not alone:
         raise SessionError(
-            f"ranks for {known.title} run on this machine, without simulated GPUs",
+            f"ranks for {title} run on this machine, without simulated GPUs",
             "leave the other option out",
         )
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from ..model import Call, RankError, RankReport
 from ..model.clock import on_one_clock
+from ..model.frameworks import ends_waits
 from ..model.numbering import in_session_numbers
-from ..model.operations import HOROVOD_ERROR
 from ..model.rank import Activity
 from ..model.waits import MOVING, Wait, cannot_complete, waits
 from ..wire.messages import (
@@ -407,7 +407,7 @@ def _is_open(status: MonitorStatus) -> bool:
 
 def _with_call(error: RankError, calls: tuple[Call, ...]) -> RankError:
     """Add the call in which an exception was raised, if it was raised in a call."""
-    if error.type == HOROVOD_ERROR:  # of an operation for which it waited; later ones are open
+    if ends_waits(error.type):  # of an operation for which it waited; later ones are open
         failed = next((call for call in reversed(calls) if call.status == "failed"), None)
         return replace(error, call=failed.index) if failed is not None else error
     failed = calls[-1] if calls and calls[-1].status == "failed" else None

@@ -22,7 +22,7 @@ from ..host.limits import check_framework, parse_simulated
 from ..host.place import Place
 from ..host.run_result import RunResult
 from ..host.session import Session, active
-from ..model.frameworks import PREPARED
+from ..model.frameworks import described
 from ..runs import observe_next_run, view_of
 from ..views import safe
 from ..views.comparison import ComparisonView
@@ -211,8 +211,7 @@ class RunningMagics(Magics):
             if ranks <= _SOON_STARTED:
                 return nullcontext()
             return live_line(self.shell, f"starting {ranks} ranks …")
-        known = PREPARED.get(framework)
-        what = f"torch and {known.title}" if known is not None else "torch"
+        what = f"torch and {described(framework).title}" if framework else "torch"
         return live_line(
             self.shell, f"starting: importing {what} for the ranks, once per notebook …"
         )

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from .operations import GROUP_SIZES
+from .frameworks import known_frameworks
 from .position import Position
 from .rank import RankReport
 
@@ -57,7 +57,7 @@ class RankAgreements:
     rank
         Global rank.
     framework
-        The framework, by its name on the package index: ``"megatron-core"``.
+        The framework, by its name in `model.frameworks`: ``"megatron-core"``.
     given
         The values, in order.
     groups
@@ -113,14 +113,16 @@ class Broken:
 
 def of_calls(reports: Iterable[RankReport], size: int) -> Iterator[RankAgreements]:
     """What ranks were given that may have kept them from answering: the log of calls has it."""
+    settings = {one.settings_call: one.name for one in known_frameworks().values()}
+    settings.pop("", None)
     for report in reports:
         numbers: Counter[str] = Counter()
-        given = []
+        given: dict[str, list[Given]] = defaultdict(list)
         for call in report.calls:
-            if call.op != GROUP_SIZES or not call.reduce_op:
+            if call.op not in settings or not call.reduce_op:
                 continue
             numbers[call.op] += 1
-            given += [
+            given[settings[call.op]] += [
                 Given(
                     what=what,
                     value=str(value),
@@ -132,8 +134,8 @@ def of_calls(reports: Iterable[RankReport], size: int) -> Iterator[RankAgreement
                 )
                 for what, value in json.loads(call.reduce_op).items()
             ]
-        if given:
-            yield RankAgreements(rank=report.rank, framework="megatron-core", given=tuple(given))
+        for name, values in given.items():
+            yield RankAgreements(rank=report.rank, framework=name, given=tuple(values))
 
 
 def readers(ranks: Iterable[RankAgreements]) -> dict[int, int]:

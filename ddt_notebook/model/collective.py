@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from .operations import as_recorded, known_operation
+from .frameworks import known_operation
+from .operations import as_recorded
 from .position import Position
 from .rendezvous import Rendezvous
 

@@ -1,7 +1,8 @@
 """The operations of ``torch.distributed``, with their parameters and properties.
 
-This is the only table of operations. The ranks' call log, the matching of calls across ranks, the
+This is the only table of them. The ranks' call log, the matching of calls across ranks, the
 program analysis and lint all use it; a new collective of PyTorch has to be added here only.
+Collectives of other frameworks are in `model.frameworks`.
 """
 
 from __future__ import annotations
@@ -241,42 +242,7 @@ BARRIERS = frozenset(name for name, op in COLLECTIVES.items() if op.payload is N
 #: Calls that return after they have happened, with every backend: barriers, and those of Python
 #: objects, whose result is copied to the host.
 BLOCKS_HOST = BARRIERS | {name for name in COLLECTIVES if "_object" in name}
-#: TensorFlow's strategy of several workers, which connects them when it is made.
-STRATEGY = "MultiWorkerMirroredStrategy"
-#: Calls in which ranks find each other, by what each was told of the others.
-#: What a rank records of DeepSpeed beside its collectives: an engine with its settings, as JSON in
-#: place of a reduce operation, and the begin of a checkpoint.
-ENGINE, SAVE_CHECKPOINT = "deepspeed.initialize", "engine.save_checkpoint"
-#: Among the settings of an engine: the ranks that average its gradients.
-MEMBERS = "members"
-#: The same of Megatron-core: the sizes of its groups.
-GROUP_SIZES = "initialize_model_parallel"
-MEETINGS = frozenset({"init_process_group", STRATEGY})
 OPERATIONS: dict[str, Operation] = {**COLLECTIVES, **MESSAGES, **SETUP, **SUBGROUPS}
-#: Horovod's initialisation, and the call with which a rank ends its share of the steps: it takes
-#: part in what the others still call, until all have called it.
-HOROVOD_INIT, HOROVOD_JOIN = "hvd.init", "join"
-#: What Horovod's operations raise, when a rank begins one or waits for it.
-HOROVOD_ERROR = "HorovodInternalError"
-_REDUCED = _op("tensor name op process_set", "tensor", "tensor", reduces=True, agrees=True)
-_GATHERED_UNEVEN = _op("tensor name process_set", "tensor", agrees=True, uneven=True)
-#: The collectives of Horovod that torch lacks or that have other names there.
-HOROVOD: dict[str, Operation] = {
-    "allreduce": _REDUCED,
-    "grouped_allreduce": _REDUCED,
-    "allgather": _GATHERED_UNEVEN,
-    "grouped_allgather": _GATHERED_UNEVEN,
-    "alltoall": _op("tensor splits name process_set", "tensor", uneven=True),
-    "reducescatter": _op("tensor name op process_set", "tensor", reduces=True),
-    "grouped_reducescatter": _op("tensors name op process_set", "tensors", reduces=True),
-    HOROVOD_JOIN: _op("device"),
-}
-
-
-def known_operation(op: str) -> Operation | None:
-    """The operation of torch or Horovod with this name; None for graphs and what is unknown."""
-    return OPERATIONS.get(op) or HOROVOD.get(op)
-
 
 #: The backends' names for operations in the Flight Recorder and the profiler, without the
 #: prefix (``gloo:``, ``nccl:``).

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from .collective import Call, Fingerprint
-from .horovod import has_joined
+from .named_tensors import has_joined
 from .operations import RECEIVES, SENDS
 from .rank import RankReport
 from .rendezvous import complete_groups

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..model.frameworks import PREPARED
+from ..model.frameworks import prepared
 from ..wire.messages import (
     ChildEnded,
     Done,
@@ -263,7 +263,7 @@ def warm_up(framework: str = "") -> None:
         importlib.import_module(name)
     torch_private.import_ahead()
     if framework:
-        required, *others = PREPARED[framework].modules
+        required, *others = prepared()[framework].modules
         importlib.import_module(required)
         for name in others:
             with suppress(ImportError):

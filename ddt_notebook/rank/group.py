@@ -52,7 +52,7 @@ class RankGroup:
         #: The framework for which the session prepares its ranks.
         self.framework: Framework | None = None
         if spec.framework:
-            self.framework = frameworks.PREPARED[spec.framework]()
+            self.framework = frameworks.make(spec.framework)
             self.framework.watch(self.calls)
             self.sockets.also_free = self.framework.free
 

@@ -8,25 +8,8 @@ from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Fact, Finding
 from ddt_notebook.model.agreements import Broken, alike, broken
+from ddt_notebook.model.frameworks import described
 
-#: By framework and by the first word of what differs: the cause.
-_CAUSES = {
-    "megatron-core": {
-        "num_microbatches": "megatron-micro-batches-differ",
-        "seq_length": "megatron-stage-tensors-differ",
-        "micro_batch_size": "megatron-stage-tensors-differ",
-        "pipeline_dtype": "megatron-stage-tensors-differ",
-        "seed": "megatron-seeds-differ",
-        "tokens": "megatron-tokens-differ",
-        "parameter": "megatron-parameters-differ",
-    }
-    | dict.fromkeys(
-        (f"{axis}_parallel_size" for axis in ("tensor_model", "pipeline_model", "context")),
-        "megatron-sizes-differ",
-    )
-}
-#: What is a fault if it is equal, by framework and axis: the cause.
-_ALIKE = {"megatron-core": {("tokens", "data"): "megatron-data-undivided"}}
 _SYMPTOMS = {"hung": "D.2.1", "failed": "D.1.1"}
 _OF_SETUP = {"hung": "B.2", "failed": "B.2"}
 
@@ -39,7 +22,7 @@ def given_apart(context: Context) -> Iterator[Finding]:
     snapshot = context.snapshot
     seen: set[str] = set()
     for one in broken(context.agreements):
-        cause = _CAUSES.get(one.framework, {}).get(one.what.partition(" ")[0])
+        cause = described(one.framework).causes.get(one.what.partition(" ")[0])
         is_parameter = one.what.startswith("parameter ")
         if cause is None or cause in seen or (is_parameter and seen):
             continue
@@ -55,7 +38,7 @@ def given_alike(context: Context) -> Iterator[Finding]:
     if context.snapshot.outcome != "ok":
         return
     for one in alike(context.agreements):
-        cause = _ALIKE.get(one.framework, {}).get((one.what, one.axis))
+        cause = described(one.framework).alike.get((one.what, one.axis))
         if cause is None:
             continue
         places = {rank: context.place(given.where, "called") for rank, given in one.given.items()}

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Call, Fact, Finding, Place, Position
-from ddt_notebook.model.horovod import tensor_of
+from ddt_notebook.model.frameworks import meets_by_tensor
+from ddt_notebook.model.named_tensors import tensor_of
 from ddt_notebook.model.operations import RECEIVES, SENDS
 from ddt_notebook.program.branch_arms import function_at
 from ddt_notebook.program.escape_paths import Reason
@@ -131,11 +132,11 @@ def _left_out(context: Context, members: frozenset[int]) -> Finding | None:
 
 
 def _went_past(context: Context, members: frozenset[int]) -> Finding | None:
-    """Report a rank of Horovod that went past a collective to another one, if it shows why.
+    """Report a rank that went past the collective of a tensor to another one, if it shows why.
 
-    Each name of a tensor is a group of its own, so the two ranks wait for each other.
+    Where each name of a tensor is a group of its own, the two ranks wait for each other.
     """
-    if context.snapshot.framework != "horovod":
+    if not meets_by_tensor(context.snapshot.framework):
         return None
     found: list[tuple[Reason, int, int]] = []
     for waiter in sorted(members):
@@ -295,7 +296,7 @@ def _cause(context: Context, ranks: list[int]) -> str:
             return "message-tags-differ"
         return "message-without-partner" if _both_ways(calls) else "both-sides-wait"
     groups = {call.group for call in calls}
-    if context.snapshot.framework == "horovod" and len({call.op for call in calls}) == 1:
+    if meets_by_tensor(context.snapshot.framework) and len({call.op for call in calls}) == 1:
         one_line = _meant_as_one(context, calls) and not _take_turns(context, ranks)
         unnamed = not any(map(tensor_of, calls))
         return "different-groups" if unnamed or one_line else "groups-in-opposite-order"

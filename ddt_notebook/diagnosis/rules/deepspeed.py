@@ -10,7 +10,7 @@ from ddt_notebook import faults
 from ddt_notebook.diagnosis.advice import fixes
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Call, Fact, Finding
-from ddt_notebook.model.operations import ENGINE, MEMBERS, SAVE_CHECKPOINT
+from ddt_notebook.model.frameworks.deepspeed import ENGINE, MEMBERS, SAVE_CHECKPOINT
 
 #: Causes that only say that ranks made other calls.
 _OUT_OF_STEP = frozenset(

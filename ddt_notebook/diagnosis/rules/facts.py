@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Call, Fact, Place, Position
 from ddt_notebook.model.finding import Values
-from ddt_notebook.model.horovod import tensor_of
+from ddt_notebook.model.frameworks import meets_by_tensor
+from ddt_notebook.model.named_tensors import tensor_of
 from ddt_notebook.model.rank import RankState
 from ddt_notebook.model.training import ModelTraining
 from ddt_notebook.program.escape_paths import Reason
@@ -19,8 +20,8 @@ def of_call(context: Context, call: Call, *, issuer: bool = True) -> Values:
 
     ``op``, ``sequence``, ``shapes`` and ``dtypes`` as in `Call`; ``issued_by``: the part of torch
     that issued it; ``called_from``: the file of an installed library that made it; ``group`` of a
-    collective, in a run with several groups; ``tensor``: its name in Horovod; ``peer`` (None: any
-    rank) and ``tag`` of a message. Values that do not apply are left out.
+    collective, in a run with several groups; ``tensor``: its name, where ranks meet by
+    it; ``peer`` (None: any rank) and ``tag`` of a message. Values that do not apply are left out.
 
     Parameters
     ----------
@@ -40,7 +41,7 @@ def of_call(context: Context, call: Call, *, issuer: bool = True) -> Values:
         values["peer"] = call.peer
         if call.tag:
             values["tag"] = call.tag
-    elif call.kind == "collective" and context.snapshot.framework == "horovod":
+    elif call.kind == "collective" and meets_by_tensor(context.snapshot.framework):
         if tensor := tensor_of(call):
             values["tensor"] = tensor
     elif call.kind == "collective" and call.group and context.matching.groups > 1:

@@ -12,7 +12,8 @@ from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.wording import to_change
 from ddt_notebook.model import Call, Fact, Finding
 from ddt_notebook.model.finding import Confidence, Values
-from ddt_notebook.model.operations import MEETINGS, RECEIVES, SENDS
+from ddt_notebook.model.frameworks import is_meeting, meets_by_tensor
+from ddt_notebook.model.operations import RECEIVES, SENDS
 from ddt_notebook.program.escape_paths import Reason
 from ddt_notebook.program.iterations import have_fixed_rounds
 
@@ -87,7 +88,7 @@ def _absences(context: Context) -> dict[tuple[tuple[int, ...], str], _Absence]:
         if not settled and not failed and context.snapshot.outcome in ("hung", "interrupted"):
             culprits = {r: state for r, state in roots.items() if state in _MOVING}
         call = wait.call
-        if call.op in MEETINGS and context.discord is not None:
+        if is_meeting(call.op) and context.discord is not None:
             continue  # they called it, but their arguments disagree
         key: tuple[object, ...] = (call.kind, call.group, call.op, call.sequence)
         if call.kind == "p2p":
@@ -150,7 +151,7 @@ def _finding(context: Context, absence: _Absence, state: str) -> Finding:
     else:
         cause, explained = _cause(context, ranks, direct[0], call, state)
         explained = [*explained, *awaited]
-    if call.op in MEETINGS and state == "finished":
+    if is_meeting(call.op) and state == "finished":
         cause = "rank-missing-at-setup"  # `explained` holds the reason
     facts = blocked_in(context, direct) + gone_on(context, direct)
     if state != "idle":
@@ -367,7 +368,8 @@ def _made_such(context: Context, rank: int, call: Call) -> bool:
 def _other_group(context: Context, rank: int, call: Call) -> Call | None:
     """Return a call of the same operation from the same line on another group.
 
-    In Horovod, a line may make calls of many names; one that a peer has called, too, is right.
+    Where ranks meet by the name of a tensor, a line may make calls of many names; one that a peer
+    has called, too, is right.
     """
     return next(
         (
@@ -377,7 +379,7 @@ def _other_group(context: Context, rank: int, call: Call) -> Call | None:
             and c.group != call.group
             and c.where is not None
             and c.where == call.where
-            and not (context.snapshot.framework == "horovod" and _was_met(context, rank, c))
+            and not (meets_by_tensor(context.snapshot.framework) and _was_met(context, rank, c))
         ),
         None,
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Fact, Position
-from ddt_notebook.model.operations import ENGINE, MEMBERS
+from ddt_notebook.model.frameworks.deepspeed import ENGINE, MEMBERS
 from ddt_notebook.program.gradients import holds_gradients
 from ddt_notebook.program.sharded_values import slices_by_rank
 

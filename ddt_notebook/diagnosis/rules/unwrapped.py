@@ -16,7 +16,7 @@ from ddt_notebook.diagnosis.replicas import Replicas
 from ddt_notebook.model import Fact, Finding, Place
 from ddt_notebook.model.collective import shape_label
 from ddt_notebook.model.finding import Confidence
-from ddt_notebook.model.operations import known_operation
+from ddt_notebook.model.frameworks import known_operation, meets_by_tensor
 from ddt_notebook.model.rank import RankReport
 from ddt_notebook.model.training import NO_GRADIENT, OptimizerTraining, UsedModule
 from ddt_notebook.program.parse import Document
@@ -593,13 +593,13 @@ def _all_reduced_together(context: Context, group: Replicas, reduced: dict[str, 
 
 
 def _reducing(context: Context, rank: int) -> RankReport:
-    """Return what a rank did; in Horovod from its first reduction on.
+    """Return what a rank did; where tensors have names, from its first reduction on.
 
     What was broadcast before may be the optimizer's state: that of the parameters would have made
     them equal.
     """
     report = context.reports[rank]
-    if context.snapshot.framework != "horovod":
+    if not meets_by_tensor(context.snapshot.framework):
         return report
     reductions = (
         at

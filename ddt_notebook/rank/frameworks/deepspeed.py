@@ -15,7 +15,7 @@ from collections import Counter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ...model.operations import ENGINE, MEMBERS, SAVE_CHECKPOINT
+from ...model.frameworks.deepspeed import ENGINE, MEMBERS, SAVE_CHECKPOINT
 from ...wire.records import CallRecord
 from ..after_import import AfterImport
 from .framework import Framework

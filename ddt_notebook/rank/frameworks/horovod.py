@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...model.horovod import group_name
-from ...model.operations import HOROVOD_INIT, HOROVOD_JOIN
+from ...model.frameworks.horovod import INIT
+from ...model.named_tensors import JOIN, group_name
 from ...wire.records import CallRecord, Group
 from ..probes import training
 from ..probes.sockets import GroupSockets
@@ -171,7 +171,7 @@ class Horovod(Framework):
         if self._inits > 1:
             self._rounds.append("init")
         members = tuple(members) or tuple(range(self._world_size))
-        record = CallRecord(op=HOROVOD_INIT, kind="setup", number=self._inits)
+        record = CallRecord(op=INIT, kind="setup", number=self._inits)
         record.group = Group("0", members)
 
         def meet_and_make() -> Any:
@@ -210,7 +210,7 @@ class Horovod(Framework):
         self._handle = handle
         if index is not None:
             self._open[handle] = index
-        if op == HOROVOD_JOIN:
+        if op == JOIN:
             self._joins.add(handle)
         return handle
 

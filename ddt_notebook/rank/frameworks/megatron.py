@@ -25,7 +25,7 @@ import torch.distributed as dist
 
 from ...model import Observation, Position
 from ...model.agreements import Given, RankAgreements
-from ...model.operations import GROUP_SIZES
+from ...model.frameworks.megatron import GROUP_SIZES
 from ...wire.records import CallRecord
 from ..after_import import AfterImport
 from ..probes.fingerprints import fingerprint

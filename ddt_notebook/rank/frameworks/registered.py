@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...model.frameworks import Description, known_frameworks
 from ..probes.calls import CallLog
-from .accelerate import Accelerate
-from .deepspeed import DeepSpeed
 from .framework import Framework
-from .horovod import Horovod
-from .megatron import Megatron
-from .tensorflow import TensorFlow
 
 if TYPE_CHECKING:
     from ...model import Observation
     from ...model.agreements import RankAgreements
     from ..probes.pieces import Piece
 
-FRAMEWORKS: list[Framework] = [Accelerate(), DeepSpeed(), Megatron()]
-#: Those for which a session prepares its ranks, by their names in `model.frameworks`.
-PREPARED: dict[str, type[Framework]] = {"horovod": Horovod, "tensorflow": TensorFlow}
+
+def make(name: str) -> Framework:
+    """What acts in this rank for a framework."""
+    return _made(known_frameworks()[name])
+
+
+def _made(description: Description) -> Framework:
+    module, _, name = description.in_ranks.partition(":")
+    made = getattr(importlib.import_module(module), name)()
+    assert isinstance(made, Framework)
+    return made
+
+
+#: Those that train through ``torch.distributed``; a session prepares its ranks for any other.
+FRAMEWORKS: list[Framework] = [
+    _made(one) for one in known_frameworks().values() if one.preparation is None
+]
 
 
 def watch(calls: CallLog) -> None:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...model import Observation, Rendezvous
 from ...model.collective import Shape
-from ...model.operations import STRATEGY
+from ...model.frameworks.tensorflow import STRATEGY
 from ...model.partition import RankPartition
 from ...model.user_code import package_file
 from ...wire.records import CallRecord, Group

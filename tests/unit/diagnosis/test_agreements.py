@@ -7,8 +7,8 @@ from dataclasses import replace
 from ddt_notebook.diagnosis.run_rules import diagnose
 from ddt_notebook.model import Call, Cell, Position, RankReport, Report, Snapshot
 from ddt_notebook.model.agreements import Given, RankAgreements
+from ddt_notebook.model.frameworks.megatron import GROUP_SIZES
 from ddt_notebook.model.group_names import with_names_of_framework
-from ddt_notebook.model.operations import GROUP_SIZES
 
 LINE = Position(file="cell[1]", line=3)
 COUNT = Given(

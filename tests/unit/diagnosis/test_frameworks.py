@@ -10,7 +10,7 @@ import pytest
 
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.model import Call, Snapshot
-from ddt_notebook.model.operations import ENGINE, MEMBERS, SAVE_CHECKPOINT
+from ddt_notebook.model.frameworks.deepspeed import ENGINE, MEMBERS, SAVE_CHECKPOINT
 from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition, pack_indices
 from ddt_notebook.model.tensorflow import (
     DistributedData,

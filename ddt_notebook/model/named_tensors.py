@@ -1,4 +1,4 @@
-"""What ranks of Horovod agree on: the names under which they meet, and who has joined."""
+"""Ranks that meet by the name of a tensor, as those of Horovod: the names, and who has joined."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Iterable
 
 from .collective import Call
-from .operations import HOROVOD_JOIN
 
+#: The call with which a rank ends its share of the steps: it takes part in what the others still
+#: call, until all have called it.
+JOIN = "join"
 _AFTER, _UNNAMED = " after ", "noname"
 
 
@@ -34,10 +36,10 @@ def tensor_of(call: Call) -> str:
 
 
 def has_joined(call: Call, calls: Iterable[Call]) -> bool:
-    """Whether the rank that made ``calls`` takes part in ``call`` by ``hvd.join()``."""
-    by_name = call.group.startswith(f"{call.op}.") and call.op != HOROVOD_JOIN
+    """Whether the rank that made ``calls`` takes part in ``call`` by having joined."""
+    by_name = call.group.startswith(f"{call.op}.") and call.op != JOIN
     return by_name and any(
-        one.op == HOROVOD_JOIN and _round(one.group) == _round(call.group) for one in calls
+        one.op == JOIN and _round(one.group) == _round(call.group) for one in calls
     )
 
 

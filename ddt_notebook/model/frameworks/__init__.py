@@ -1,0 +1,95 @@
+"""The frameworks that the package knows: each is described by one module of this folder.
+
+An installed package can bring another one: an entry point of the group ``ddt_notebook.frameworks``
+names its `Description`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from importlib import metadata
+
+from ..operations import OPERATIONS, Operation
+from .description import Description, Preparation
+
+__all__ = [
+    "Description",
+    "Preparation",
+    "described",
+    "ends_waits",
+    "is_meeting",
+    "known_frameworks",
+    "known_operation",
+    "meets_by_tensor",
+    "prepared",
+]
+
+ENTRY_POINTS = "ddt_notebook.frameworks"
+_PLAIN = Description(name="", title="torch.distributed", in_ranks="")
+#: What forms a process group of torch.
+_INIT = "init_process_group"
+
+
+@functools.cache
+def known_frameworks() -> Mapping[str, Description]:
+    """The frameworks by their names: ours in the order of their modules, then those installed."""
+    found: dict[str, Description] = {}
+    for module in pkgutil.iter_modules(__path__, f"{__name__}."):
+        one = getattr(importlib.import_module(module.name), "FRAMEWORK", None)
+        if isinstance(one, Description):
+            found[one.name] = one
+    for point in metadata.entry_points(group=ENTRY_POINTS):
+        one = point.load()
+        if isinstance(one, Description):
+            found.setdefault(one.name, one)
+    return found
+
+
+def described(name: str) -> Description:
+    """A framework; for an empty or unknown name, one that is as ``torch.distributed``."""
+    return known_frameworks().get(name, _PLAIN) if name else _PLAIN
+
+
+def prepared() -> dict[str, Preparation]:
+    """How a session prepares its ranks, by the names that ``--framework`` takes."""
+    known = known_frameworks().values()
+    return {one.name: one.preparation for one in known if one.preparation is not None}
+
+
+def meets_by_tensor(name: str) -> bool:
+    """Whether ranks of a framework meet by the name of a tensor; see `Description.by_tensor`."""
+    return described(name).by_tensor
+
+
+def is_meeting(op: str) -> bool:
+    """Whether ranks find each other in this call, by what each was told of the others."""
+    return op == _INIT or op in _meetings()
+
+
+def ends_waits(error: str) -> bool:
+    """Whether operations of a framework raise this type; see `Description.failures`."""
+    return error in _failures()
+
+
+def known_operation(op: str) -> Operation | None:
+    """The operation of torch or a framework with this name; None for graphs and what is unknown."""
+    return OPERATIONS.get(op) or _operations().get(op)
+
+
+@functools.cache
+def _meetings() -> frozenset[str]:
+    return frozenset().union(*(one.meetings for one in known_frameworks().values()))
+
+
+@functools.cache
+def _failures() -> frozenset[str]:
+    return frozenset().union(*(one.failures for one in known_frameworks().values()))
+
+
+@functools.cache
+def _operations() -> dict[str, Operation]:
+    known = known_frameworks().values()
+    return {name: op for one in known for name, op in one.operations.items()}

@@ -1,0 +1,22 @@
+"""DeepSpeed, which trains through ``torch.distributed``."""
+
+from __future__ import annotations
+
+from .description import Description
+
+#: What a rank records beside its collectives: an engine with its settings, as JSON in place of a
+#: reduce operation, and the begin of a checkpoint.
+ENGINE, SAVE_CHECKPOINT = "deepspeed.initialize", "engine.save_checkpoint"
+#: Among the settings of an engine: the ranks that average its gradients.
+MEMBERS = "members"
+
+FRAMEWORK = Description(
+    name="deepspeed",
+    title="DeepSpeed",
+    in_ranks="ddt_notebook.rank.frameworks.deepspeed:DeepSpeed",
+    rules="ddt_notebook.diagnosis.rules.deepspeed",
+    stand_ins={
+        "message-without-partner": "deepspeed-pipeline-batches-differ",
+        "uneven-iterations": "deepspeed-batches-differ",
+    },
+)

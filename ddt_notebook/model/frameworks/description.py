@@ -1,0 +1,88 @@
+"""What the whole package knows of a framework, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..operations import Operation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparation:
+    """How a session prepares its ranks for a framework with collectives of its own.
+
+    Attributes
+    ----------
+    modules
+        What the process imports from which the ranks are forked; only the first is required.
+    install
+        How the framework is installed.
+    does
+        What its ranks find, for the help of ``--framework``.
+    environment
+        Variables that it reads when it is imported, with their defaults.
+    """
+
+    modules: tuple[str, ...]
+    install: str
+    does: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """A framework.
+
+    Attributes
+    ----------
+    name
+        Its name, which ``--framework`` takes if there is a preparation; that of its values in
+        `model.agreements`.
+    title
+        Its name in texts.
+    in_ranks
+        The class that acts in the ranks, a `rank.frameworks.framework.Framework`, as
+        ``"module:class"``. Only ranks import it.
+    rules
+        A module with rules, as those of `diagnosis.rules`: ``RULES`` and ``HINTS``, and
+        ``explained``, which returns a finding with what the framework adds to it. Empty for none.
+    words
+        A module with ``TITLES`` of findings and ``FACTS``, as those of `diagnosis.wording`, for the
+        kinds that its rules use. Empty if `diagnosis.wording` has them.
+    preparation
+        None if it trains through ``torch.distributed`` and ranks need no preparation.
+    operations
+        Its collectives that torch lacks or that have other names there.
+    by_tensor
+        Whether ranks meet by the name of a tensor, in any order; see `model.named_tensors`.
+    meetings
+        Setup calls in which ranks find each other.
+    failures
+        Types of exceptions that its operations raise where a rank waits for one, which may be
+        earlier than the last.
+    settings_call
+        The setup call whose settings, in JSON, all ranks have to give alike; empty for none.
+    causes
+        The card of each value that its ranks need equal (see `model.agreements`), by the first word
+        of the value's name.
+    alike
+        The card of each value that must not be equal, by its name and axis.
+    stand_ins
+        The cards that stand for those of torch where other changes are needed, by their ids.
+    """
+
+    name: str
+    title: str
+    in_ranks: str
+    rules: str = ""
+    words: str = ""
+    preparation: Preparation | None = None
+    operations: Mapping[str, Operation] = field(default_factory=dict)
+    by_tensor: bool = False
+    meetings: frozenset[str] = frozenset()
+    failures: frozenset[str] = frozenset()
+    settings_call: str = ""
+    causes: Mapping[str, str] = field(default_factory=dict)
+    alike: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    stand_ins: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,57 @@
+"""Horovod, whose ranks meet by the name of a tensor."""
+
+from __future__ import annotations
+
+from ..named_tensors import JOIN
+from ..operations import Operation
+from .description import Description, Preparation
+
+#: Its initialisation.
+INIT = "hvd.init"
+_REDUCED = Operation(
+    parameters=("tensor", "name", "op", "process_set"),
+    tensors="tensor",
+    result="tensor",
+    reduces=True,
+    agrees=True,
+)
+_GATHERED = Operation(
+    parameters=("tensor", "name", "process_set"), tensors="tensor", agrees=True, uneven=True
+)
+
+FRAMEWORK = Description(
+    name="horovod",
+    title="Horovod",
+    in_ranks="ddt_notebook.rank.frameworks.horovod:Horovod",
+    preparation=Preparation(
+        modules=("horovod", "horovod.torch"),
+        install="run tools/build_horovod.py of this package's repository, which builds it",
+        does="hvd.init() finds the other ranks",
+        environment={"HOROVOD_LOG_LEVEL": "fatal"},
+    ),
+    operations={
+        "allreduce": _REDUCED,
+        "grouped_allreduce": _REDUCED,
+        "allgather": _GATHERED,
+        "grouped_allgather": _GATHERED,
+        "alltoall": Operation(
+            parameters=("tensor", "splits", "name", "process_set"), tensors="tensor", uneven=True
+        ),
+        "reducescatter": Operation(
+            parameters=("tensor", "name", "op", "process_set"), tensors="tensor", reduces=True
+        ),
+        "grouped_reducescatter": Operation(
+            parameters=("tensors", "name", "op", "process_set"), tensors="tensors", reduces=True
+        ),
+        JOIN: Operation(parameters=("device",)),
+    },
+    by_tensor=True,
+    failures=frozenset({"HorovodInternalError"}),
+    stand_ins={
+        "collective-under-rank-condition": "horovod-rank-alone",
+        "different-groups": "horovod-names-differ",
+        "groups-in-opposite-order": "horovod-order-differs",
+        "replicas-start-apart": "horovod-not-broadcast",
+        "uneven-iterations": "horovod-steps-differ",
+    },
+)

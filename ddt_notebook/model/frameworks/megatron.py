@@ -1,0 +1,28 @@
+"""Megatron-core, which trains through ``torch.distributed``."""
+
+from __future__ import annotations
+
+from .description import Description
+
+#: The call that forms its groups; a rank records their sizes, as JSON in place of a reduce
+#: operation.
+GROUP_SIZES = "initialize_model_parallel"
+_SIZES = ("tensor_model", "pipeline_model", "context")
+
+FRAMEWORK = Description(
+    name="megatron-core",
+    title="Megatron-core",
+    in_ranks="ddt_notebook.rank.frameworks.megatron:Megatron",
+    settings_call=GROUP_SIZES,
+    causes={
+        "num_microbatches": "megatron-micro-batches-differ",
+        "seq_length": "megatron-stage-tensors-differ",
+        "micro_batch_size": "megatron-stage-tensors-differ",
+        "pipeline_dtype": "megatron-stage-tensors-differ",
+        "seed": "megatron-seeds-differ",
+        "tokens": "megatron-tokens-differ",
+        "parameter": "megatron-parameters-differ",
+        **{f"{axis}_parallel_size": "megatron-sizes-differ" for axis in _SIZES},
+    },
+    alike={("tokens", "data"): "megatron-data-undivided"},
+)

@@ -1,0 +1,34 @@
+"""TensorFlow, whose workers meet in graphs that contain collectives."""
+
+from __future__ import annotations
+
+from .description import Description, Preparation
+
+#: The strategy of several workers, which connects them when it is made.
+STRATEGY = "MultiWorkerMirroredStrategy"
+_CONFIG, _CHIEF = "tensorflow-config-differs", "tensorflow-chief-alone"
+
+FRAMEWORK = Description(
+    name="tensorflow",
+    title="TensorFlow",
+    in_ranks="ddt_notebook.rank.frameworks.tensorflow:TensorFlow",
+    rules="ddt_notebook.diagnosis.rules.tensorflow",
+    preparation=Preparation(
+        modules=("tensorflow", "tf_keras"),
+        install="pip install 'ddt-notebook[tensorflow]'",
+        does="it is imported, and TF_CONFIG is set",
+        # Each rank would write of missing GPUs, and of each wait that the session ends. What
+        # matters reaches the cell as an exception.
+        environment={"TF_CPP_MIN_LOG_LEVEL": "3"},
+    ),
+    meetings=frozenset({STRATEGY}),
+    stand_ins={
+        "collective-under-rank-condition": _CHIEF,
+        "rank-missing-at-setup": _CONFIG,
+        "rank-number-repeated": _CONFIG,
+        "rank-outside-world": _CONFIG,
+        "rendezvous-differs": _CONFIG,
+        "uneven-iterations": "tensorflow-steps-differ",
+        "world-size-differs": _CONFIG,
+    },
+)
