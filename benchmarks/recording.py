@@ -108,14 +108,10 @@ share = 100 * inside / taken_s
 """
 
 
-def measure() -> list[Figure]:
-    networks = {"small MLP": MLP, "small transformer": TRANSFORMER}
-    return [
-        figure
-        for name, network in networks.items()
-        for ranks in RANKS
-        for figure in _figures(f"a DDP step, {name}, {ranks} ranks", network, ranks)
-    ]
+def measure() -> Iterator[Figure]:
+    for name, network in {"small MLP": MLP, "small transformer": TRANSFORMER}.items():
+        for ranks in RANKS:
+            yield from _figures(f"a DDP step, {name}, {ranks} ranks", network, ranks)
 
 
 def _figures(where: str, network: str, ranks: int) -> Iterator[Figure]:
