@@ -415,7 +415,7 @@ def export_report(run: RunLike, path: str | Path) -> Path:
 
 
 def estimate(
-    model: RunLike | float,
+    model: RunLike | float | str,
     ranks: int | None = None,
     *,
     optimizer: str = "AdamW",
@@ -429,8 +429,8 @@ def estimate(
     Parameters
     ----------
     model
-        A run in which the model was trained, or the number of its parameters, such as ``7e9``. A
-        run with ``trace=True`` also measured activations.
+        A run in which the model was trained, or the number of its parameters, such as ``7e9`` or
+        ``"7B"``. A run with ``trace=True`` also measured activations.
     ranks
         The number of ranks; default: as many as the run had.
     optimizer, dtype, activations
@@ -460,10 +460,8 @@ def estimate(
     written = limit.strip() if isinstance(limit, str) else ""
     if ranks is not None and ranks < 1:
         raise ValueError(f"expected at least one rank, but got {ranks}")
-    if isinstance(model, (int, float)):
-        if model < 1 or model != int(model):
-            raise ValueError(f"expected a number of parameters, but got {model}")
-        model = int(model)
+    if isinstance(model, (int, float, str)):
+        model = computed.parameter_count(model)
         size = item_bytes(dtype)
         if size is None:
             raise ValueError(f"expected a type of numbers such as float32, but got {dtype!r}")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
 from typing import Literal
 
 from .memory import RankMemory
@@ -31,6 +34,11 @@ STATES = {
     "sgd": 0,
     "sgd with momentum": 1,
 }
+
+#: Letters that stand for powers of ten in the name of a model, such as 350M or 7B.
+_THOUSANDS = {"K": 3, "M": 6, "B": 9, "T": 12}
+#: More parameters than any model has.
+_MOST = 10**18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +108,28 @@ class Plan:
         if self.least_activations is None:
             return self.needs.total
         return self.needs.total - self.needs.activations + self.least_activations
+
+
+def parameter_count(given: float | str) -> int:
+    """The number of parameters that a number, or a text such as ``"7B"`` or ``"7e9"``, means.
+
+    Raises
+    ------
+    ValueError
+        If it is not a whole number of at least 1.
+    """
+    number: Decimal | float = -1
+    if isinstance(given, str):
+        text = given.strip().replace(",", "").replace("_", "").upper()
+        exponent = _THOUSANDS.get(text[-1:], 0)
+        with suppress(InvalidOperation):
+            # exact, so that 1.1B is a whole number
+            number = Decimal(text[:-1] if exponent else text).scaleb(exponent)
+    else:
+        number = given
+    if not math.isfinite(number) or not 1 <= number <= _MOST or number != int(number):
+        raise ValueError(f"expected a number of parameters such as 7e9 or '7B', but got {given!r}")
+    return int(number)
 
 
 def measured_needs(memory: RankMemory) -> Needs:

@@ -49,7 +49,7 @@ _LABEL = 17
 _SHOWN_SHARE = 0.01
 
 _ARROWS = "● came last, and the ranks at ↑ and ↓ had waited for it"
-_WAIT_HEAD = ("last", "for it waited", "up to", "after", "in", "line")
+_WAIT_HEAD = ("came last", "who waited", "longest", "at", "collective", "line")
 _HEAD = ("rank", "own work", "waiting", "communication", "data", "came last", "cost the others")
 _TEXT_HEAD = ("rank", "own work", "waiting", "comm.", "data", "came last", "cost others")
 
@@ -418,7 +418,7 @@ class TimelineView(RunView, Figured):
         )
 
     def _wait_rows(self, *, brief: bool = False) -> list[tuple[str, ...]]:
-        """The longest waits in order of time; an arrow points from the last rank to the others.
+        """The longest waits in order of time.
 
         ``brief`` omits the source code.
         """
@@ -426,7 +426,7 @@ class TimelineView(RunView, Figured):
         return [
             (
                 words.ranks([wait.until]),
-                f"→ {words.ranks_cell(wait.ranks) if brief else words.ranks(wait.ranks)}",
+                words.ranks_cell(wait.ranks) if brief else words.ranks(wait.ranks),
                 short(wait.longest_s),
                 short(wait.at_s - self.window.start_s),
                 _numbered(wait.call),

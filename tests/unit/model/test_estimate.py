@@ -134,6 +134,17 @@ def test_bars_end_at_the_limit_if_all_of_it_is_used() -> None:
     assert bar.split()[1].partition("|")[2]
 
 
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        *(("7B", 7 * 10**9), ("1.1b", 11 * 10**8), ("350M", 350 * 10**6), ("7e9", 7 * 10**9)),
+        *(("1,000", 1000), ("1_000", 1000)),
+    ],
+)
+def test_a_number_of_parameters_is_written_as_in_a_models_name(text: str, number: int) -> None:
+    assert str(ddt.estimate(text, 8)) == str(ddt.estimate(number, 8))
+
+
 def test_what_cannot_be_estimated_is_reported() -> None:
     with pytest.raises(ValueError, match="no model was seen"):
         ddt.estimate(snapshot(parts={}))
@@ -143,7 +154,8 @@ def test_what_cannot_be_estimated_is_reported() -> None:
         ddt.estimate(100, optimizer="Lion")
     with pytest.raises(ValueError, match="expected at least one rank"):
         ddt.estimate(100, 0)
-    with pytest.raises(ValueError, match="expected a number of parameters"):
-        ddt.estimate(-1.0)
+    for number in (-1.0, 1.5, float("inf"), "many", "nan", "-7B", "1e999999", "0.1", "B", ""):
+        with pytest.raises(ValueError, match="expected a number of parameters"):
+            ddt.estimate(number)
     with pytest.raises(ValueError, match="expected a type of numbers"):
         ddt.estimate(100, dtype="number")

@@ -134,7 +134,7 @@ FURTHER = ("barrier-in-finally", "threads-beside-the-main-threads", "teachers-of
 FEW = ("image", "clipboard of the terminal", "over the line")
 
 
-@pytest.mark.parametrize(("name", "stranger"), zip(FURTHER, FEW, strict=True))
+@pytest.mark.parametrize(("name", "stranger"), list(zip(FURTHER, FEW, strict=True)))
 def test_strings_of_strangers_stay_text_in_further_findings(name: str, stranger: str) -> None:
     plain = plain_of(FOLDER / f"{name}.ddt.json")
     for stranger_ in (stranger, "title of the terminal"):
