@@ -1,0 +1,259 @@
+"""Measures the cost of the recording in a step of each framework's small example, in two ways.
+
+Both are processor time, since the machine may be busy. The first is that of a step with recording
+and without it, by turns within one cell, in random order, with a second part without recording as
+the control. The second is the time inside the recorder, without that of the recorded function.
+
+Run it where a framework is installed, with the names of programs or without: ``.venv-deepspeed/bin/
+python -m benchmarks.framework_recording``. Programs whose framework is missing are left out.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+from ddt_notebook.host.session import Session
+
+from .common import Figure, run_checked
+
+_TURNS, _CELLS = 20, 5
+
+
+@dataclass(frozen=True)
+class Program:
+    """A small example.
+
+    Attributes
+    ----------
+    package
+        It is imported first; the program is left out where it is missing.
+    setup
+        A cell that defines ``train(steps)``.
+    steps
+        How many steps a turn has.
+    owners
+        An expression: classes and modules, beside those of torch, whose functions are recorded.
+    framework
+        What the session prepares its ranks for.
+    """
+
+    package: str
+    setup: str
+    steps: int = 100
+    owners: str = "()"
+    framework: str = ""
+    ranks: int = 2
+
+
+_DEEPSPEED = """
+import deepspeed
+deepspeed.init_distributed("gloo")
+torch.manual_seed(0)
+torch.set_num_threads(1)
+config = {
+    "train_micro_batch_size_per_gpu": 4,
+    "steps_per_print": 1 << 30,
+    "optimizer": {"type": "Adam", "params": {"lr": 1e-3, "torch_adam": True}},
+}
+"""
+_ZERO = (
+    _DEEPSPEED
+    + """
+model = torch.nn.Sequential(
+    torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 16), torch.nn.ReLU(),
+    torch.nn.Linear(16, 1),
+)
+config["zero_optimization"] = {"stage": STAGE}
+engine, *_ = deepspeed.initialize(
+    model=model, model_parameters=model.parameters(), config=config
+)
+x = torch.randn(4, 16)
+
+def train(steps):
+    for _ in range(steps):
+        engine.backward(engine(x).square().mean())
+        engine.step()
+"""
+)
+_PIPELINE = (
+    _DEEPSPEED
+    + """
+from deepspeed.pipe import PipelineModule
+
+config["train_batch_size"] = 8
+layers = [torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1)]
+net = PipelineModule(layers=layers, num_stages=2, loss_fn=torch.nn.functional.mse_loss)
+engine, *_ = deepspeed.initialize(
+    model=net, model_parameters=list(net.parameters()), config=config
+)
+x = torch.randn(4, 16), torch.randn(4, 1)
+
+def train(steps):
+    for _ in range(steps):
+        engine.train_batch(data_iter=iter([x, x]))
+"""
+)
+_ENGINES = "(deepspeed.runtime.engine.DeepSpeedEngine,)"
+PROGRAMS = {
+    **{
+        f"DeepSpeed ZeRO-{stage}": Program(
+            "deepspeed", _ZERO.replace("STAGE", str(stage)), owners=_ENGINES
+        )
+        for stage in (1, 2, 3)
+    },
+    "DeepSpeed pipeline": Program("deepspeed", _PIPELINE, owners=_ENGINES),
+}
+
+#: Puts a switch before each of the recorder's functions: a library may keep a reference to it. Its
+#: frames count as those of torch, or they would be taken for the user's lines.
+_SWITCHES = """
+import random, time
+from torch.distributed import distributed_c10d
+from torch.optim import optimizer as optimizers
+
+def is_recorder(function):
+    code = getattr(function, "__code__", None)
+    return (
+        hasattr(function, "__wrapped__")
+        and code is not None
+        and "/ddt_notebook/rank/" in code.co_filename
+    )
+
+class State:
+    on, timed, inner, outer, time_s = True, False, 0.0, 0.0, time.thread_time
+
+text = '''
+def timed(function, state, which):
+    def call(*args, **kwargs):
+        if not state.timed:
+            return function(*args, **kwargs)
+        began = state.time_s()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            setattr(state, which, getattr(state, which) + state.time_s() - began)
+    return call
+
+def switched(function, plain, state):
+    def call(*args, **kwargs):
+        return (function if state.on else plain)(*args, **kwargs)
+    return call
+'''
+exec(compile(text, distributed_c10d.__file__, "exec"))
+
+owners = [dist, distributed_c10d, dist.Work, torch.Tensor, torch.nn.Module, DDP, *OWNERS]
+switches, not_timed = {}, set()
+for owner in owners:
+    for name, function in list(vars(owner).items()):
+        if not is_recorder(function):
+            continue
+        if function not in switches:
+            plain = function.__wrapped__
+            cells = [c for c in function.__closure__ or () if c.cell_contents is plain]
+            for cell in cells:
+                cell.cell_contents = timed(plain, State, "inner")
+            if not cells:
+                not_timed.add(name)
+            outer = timed(function, State, "outer") if cells else function
+            switches[function] = switched(outer, plain, State)
+        setattr(owner, name, switches[function])
+hooks = [optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks]
+kept = [{key: timed(hook, State, "outer") for key, hook in kind.items()} for kind in hooks]
+
+def switch(on):
+    State.on = on
+    for kind, mine in zip(hooks, kept):
+        kind.clear()
+        kind.update(mine if on else {})
+
+switch(True)
+"""
+_BY_TURNS = """
+train(5)
+
+def step_s(steps):
+    dist.barrier()
+    began = time.process_time()
+    train(steps)
+    return (time.process_time() - began) / steps
+
+taken = {"on": [], "off": [], "control": []}
+shuffle = random.Random(0).shuffle
+for _ in range(TURNS):
+    order = list(taken)
+    shuffle(order)
+    for kind in order:
+        switch(kind == "on")
+        taken[kind].append(step_s(STEPS))
+switch(True)
+"""
+_SPENT = """
+State.inner = State.outer = 0.0
+State.timed = True
+began = time.process_time()
+train(STEPS)
+taken_s = time.process_time() - began
+State.timed = False
+recorder_s = State.outer - State.inner
+share, recorder_us = 100 * recorder_s / taken_s, 1e6 * recorder_s / STEPS
+left_out = sorted(not_timed)
+"""
+
+
+def measure(names: Sequence[str] = ()) -> list[Figure]:
+    return [
+        figure
+        for name in names or PROGRAMS
+        if find_spec(PROGRAMS[name].package) is not None
+        for figure in _figures(name, PROGRAMS[name])
+    ]
+
+
+def _figures(name: str, program: Program) -> Iterator[Figure]:
+    def fill(source: str) -> str:
+        for word, value in (
+            ("OWNERS", program.owners), ("TURNS", str(_TURNS)), ("STEPS", str(program.steps)),
+        ):  # fmt: skip
+            source = source.replace(word, value)
+        return source
+
+    with Session(program.ranks, framework=program.framework or None) as session:
+        run_checked(session, f"import {program.package}")
+        for source in (_SWITCHES, program.setup, _BY_TURNS):
+            run_checked(session, fill(source))
+        taken: Any = session.pull("taken", rank=0)
+        shares: list[Any] = []
+        spent_us: list[Any] = []
+        for _ in range(_CELLS):
+            run_checked(session, fill(_SPENT))
+            shares.append(session.pull("share", rank=0))
+            spent_us.append(session.pull("recorder_us", rank=0))
+        missed: Any = session.pull("left_out", rank=0)
+    off = list(map(statistics.fmean, zip(taken["off"], taken["control"], strict=True)))
+    costs = [100 * (on / without - 1) for on, without in zip(taken["on"], off, strict=True)]
+    errors = [
+        100 * (one / two - 1) for one, two in zip(taken["control"], taken["off"], strict=True)
+    ]
+    low, cost, high = statistics.quantiles(costs, n=4)
+    note = (
+        f"{1e3 * statistics.median(off):.2f} ms, {_TURNS} turns of {program.steps} steps, middle "
+        f"half {low:+.1f} to {high:+.1f} %, control {statistics.median(errors):+.1f} %"
+    )
+    where = f"a step of {name}, {program.ranks} ranks"
+    yield Figure(f"processor time of recording, by turns, {where}", cost, 2.0, "%", note=note)
+    note = f"{statistics.median(spent_us):.0f} µs, {len(shares)} cells, "
+    note += f"{min(shares):.1f} to {max(shares):.1f} %"
+    if missed:
+        note += f"; not timed: {', '.join(missed)}"
+    share = statistics.median(shares)
+    yield Figure(f"processor time in the recorder, {where}", share, 2.0, "%", note=note)
+
+
+if __name__ == "__main__":
+    for figure in measure(sys.argv[1:]):
+        print(figure.row(), flush=True)
