@@ -10,9 +10,10 @@ from ddt_notebook.model.finding import Scope
 from ddt_notebook.model.frameworks import meets_by_tensor
 from ddt_notebook.model.numbering import in_session_numbers
 
+from . import of_frameworks
 from .advice import in_framework
 from .context import Context
-from .rules import HINTS, RULES, deepspeed, tensorflow, unexplained
+from .rules import HINTS, RULES, unexplained
 from .wording import checked, worded
 
 
@@ -40,8 +41,10 @@ def diagnose(snapshot: Snapshot) -> Report:
         findings = next((result for result in found if result), [])
     hints = [finding for finding in concluded if finding.confidence == "possible"]
     hints += [hint for rule in HINTS for hint in rule(context)]
-    for explained in (tensorflow.explained, deepspeed.explained):
-        findings = [explained(context, finding) for finding in findings]
+    for module in of_frameworks.rule_modules():
+        explained = getattr(module, "explained", None)
+        if explained is not None:
+            findings = [explained(context, finding) for finding in findings]
     findings = [in_framework(finding, snapshot.framework) for finding in findings]
     findings = [_with_what_was_not_seen(finding, snapshot) for finding in findings]
     ok = snapshot.outcome == "ok" and not findings

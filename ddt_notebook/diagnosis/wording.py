@@ -42,7 +42,7 @@ from ddt_notebook.model.finding import Scope, Values
 from ddt_notebook.model.operations import PASSES
 from ddt_notebook.model.torch_features import MissingFeature
 
-from . import parting_wording, training_wording
+from . import of_frameworks, parting_wording, training_wording
 from .training_wording import label_of, of_tensor
 
 Title = str | Callable[[Finding], str]
@@ -53,9 +53,11 @@ def worded(finding: Finding) -> Finding:
     """Return the finding with ``title``, ``where`` and ``evidence`` rendered from its data."""
     if not finding.kind:
         return finding
+    own = TITLES.get(finding.kind)
+    title = own if own is not None else of_frameworks.table("TITLES")[finding.kind]
     return replace(
         finding,
-        title=rendered(TITLES[finding.kind], finding),
+        title=rendered(title, finding),
         where={rank: place.label for rank, place in finding.places.items()},
         evidence=[sentence(fact) for fact in finding.facts],
     )
@@ -63,9 +65,10 @@ def worded(finding: Finding) -> Finding:
 
 def sentence(fact: Fact) -> str:
     """Return a fact as one line; reasons that come from the source begin with ``likely why``."""
-    entries = next(entries for entries in (FACTS, REASONS, SHOWN) if fact.kind in entries)
-    text = rendered(entries[fact.kind], fact)
-    if entries is FACTS or fact.place is None:
+    entries = next((one for one in (FACTS, REASONS, SHOWN) if fact.kind in one), None)
+    found = entries if entries is not None else of_frameworks.table("FACTS")
+    text = rendered(found[fact.kind], fact)
+    if entries is FACTS or entries is None or fact.place is None:
         return text
     text = f"{fact.place.place}: `{fact.place.code}` {text}".rstrip()
     return f"likely why: {text}" if is_reason(fact) else text

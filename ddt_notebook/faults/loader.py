@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 
 from ddt_notebook.model.errors import DdtError
+from ddt_notebook.model.frameworks import known_frameworks
 from ddt_notebook.spelling import similar_names
 
 from .card import Advice, FaultCard, InvalidCard
@@ -28,7 +31,16 @@ def _modules() -> dict[str, str]:
     for folder in FOLDERS:
         for path in sorted((here / folder).glob("[!_]*.py")):
             found[path.stem.replace("_", "-")] = f"{__package__}.{folder}.{path.stem}"
+    for framework in known_frameworks().values():
+        for path in _folders(framework.cards):
+            for module in sorted(path.glob("[!_]*.py")):
+                found[module.stem.replace("_", "-")] = f"{framework.cards}.{module.stem}"
     return found
+
+
+def _folders(package: str) -> Iterator[Path]:
+    spec = importlib.util.find_spec(package) if package else None
+    yield from map(Path, (spec.submodule_search_locations or ()) if spec is not None else ())
 
 
 def card_ids() -> tuple[str, ...]:

@@ -150,8 +150,8 @@ SIMULATE = Option(
 FRAMEWORK = Option(
     "--framework",
     metavar="NAME",
-    help="prepare the ranks for this framework: tensorflow (it is imported, and TF_CONFIG is set) "
-    "or horovod (hvd.init() finds the other ranks); no process group is formed",
+    help="prepare the ranks for this framework, such as tensorflow (it is imported, and TF_CONFIG "
+    "is set) or horovod (hvd.init() finds the other ranks); no process group is formed",
 )
 JOIN = Option(
     "--join",

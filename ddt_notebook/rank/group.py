@@ -46,6 +46,7 @@ class RankGroup:
         self.calls = CallLog(self.sockets)
         self.calls.default_timeout = self.timeout
         self.calls.init_hook = self._before_users_init
+        self.sockets.also_free = self._free_in_frameworks
         self._forming = self._joined = False
         self._default: Any = None
         self._generation = self._inits = 0
@@ -54,7 +55,11 @@ class RankGroup:
         if spec.framework:
             self.framework = frameworks.make(spec.framework)
             self.framework.watch(self.calls)
-            self.sockets.also_free = self.framework.free
+
+    def _free_in_frameworks(self) -> None:
+        if self.framework is not None:
+            self.framework.free()
+        frameworks.free()
 
     def form(self, prefix: str, generation: int, *, join: bool = True) -> list[str]:
         """Leave any group, then join the one under ``prefix``.

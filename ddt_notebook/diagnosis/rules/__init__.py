@@ -35,6 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from ddt_notebook.diagnosis import of_frameworks
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Finding
 
@@ -68,7 +69,6 @@ from . import (
     silent,
     standing,
     steps,
-    tensorflow,
     threads,
     unwrapped,
     used_modules,
@@ -102,7 +102,7 @@ _MODULES = (
     contrasts,
     steps,
     unwrapped,
-    tensorflow,
+    *of_frameworks.rule_modules(),
     gradients,
     normalisation,
     data,

@@ -18,15 +18,12 @@ class Preparation:
         What the process imports from which the ranks are forked; only the first is required.
     install
         How the framework is installed.
-    does
-        What its ranks find, for the help of ``--framework``.
     environment
         Variables that it reads when it is imported, with their defaults.
     """
 
     modules: tuple[str, ...]
     install: str
-    does: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -68,6 +65,8 @@ class Description:
         of the value's name.
     alike
         The card of each value that must not be equal, by its name and axis.
+    cards
+        A package whose modules are fault cards, as those of `faults`. Empty if `faults` has them.
     stand_ins
         The cards that stand for those of torch where other changes are needed, by their ids.
     """
@@ -85,4 +84,5 @@ class Description:
     settings_call: str = ""
     causes: Mapping[str, str] = field(default_factory=dict)
     alike: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    cards: str = ""
     stand_ins: Mapping[str, str] = field(default_factory=dict)

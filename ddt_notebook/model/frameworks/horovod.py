@@ -26,7 +26,6 @@ FRAMEWORK = Description(
     preparation=Preparation(
         modules=("horovod", "horovod.torch"),
         install="run tools/build_horovod.py of this package's repository, which builds it",
-        does="hvd.init() finds the other ranks",
         environment={"HOROVOD_LOG_LEVEL": "fatal"},
     ),
     operations={

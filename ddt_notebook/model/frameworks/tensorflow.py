@@ -16,7 +16,6 @@ FRAMEWORK = Description(
     preparation=Preparation(
         modules=("tensorflow", "tf_keras"),
         install="pip install 'ddt-notebook[tensorflow]'",
-        does="it is imported, and TF_CONFIG is set",
         # Each rank would write of missing GPUs, and of each wait that the session ends. What
         # matters reaches the cell as an exception.
         environment={"TF_CPP_MIN_LOG_LEVEL": "3"},

@@ -89,6 +89,12 @@ def pieces(module: Any) -> tuple[str, list[Piece]] | None:
     return next(filter(None, (framework.pieces(module) for framework in FRAMEWORKS)), None)
 
 
+def free() -> None:
+    """End this rank's wait in a framework's own connections; see `Framework.free`."""
+    for framework in FRAMEWORKS:
+        framework.free()
+
+
 def forget_groups() -> list[str]:
     """Forget the groups that have ended; returns notes for the user."""
     return [note for framework in FRAMEWORKS for note in framework.forget_groups()]
