@@ -66,6 +66,16 @@ class Replicas:
         last_equal = max((step for step in self.states if not self.apart(step)), default=-1)
         return min(step for step in self.states if step > last_equal)
 
+    @cached_property
+    def out_of_line(self) -> tuple[int, dict[int, int]] | None:
+        """The first sampled step that came after unequal numbers of backward passes, and these."""
+        for step, at in self.states.items():
+            passes = {rank: state.backwards for rank, state in at.items()}
+            known = {rank: number for rank, number in passes.items() if number is not None}
+            if len(known) == len(passes) and len({*known.values()}) > 1:
+                return step, known
+        return None
+
     def before(self, step: int) -> int | None:
         """Return the sampled step before a step."""
         return max((known for known in self.states if known < step), default=None)

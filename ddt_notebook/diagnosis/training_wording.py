@@ -195,6 +195,17 @@ def _rank_lags(finding: Finding) -> str:
 
 
 def _uneven_steps(finding: Finding) -> str:
+    apart = [fact for fact in finding.facts if fact.kind == "step-after-passes"]
+    if apart:
+        after = listing(
+            f"{count(fact.values['passes'], 'backward pass')} on {ranks_text(fact.ranks)}"
+            for fact in apart
+        )
+        return (
+            f"{finding.values['optimizer']} took step {apart[0].values['step']} after {after}, and "
+            "each rank left out steps of its own: the parameters differ between the ranks at the "
+            "end"
+        )
     taken = listing(
         f"{count(fact.values['steps'], 'step')} on {ranks_text(fact.ranks)}"
         for fact in finding.facts

@@ -883,6 +883,7 @@ FACTS: dict[str, Sentence] = {
     "calls-fit": "the calls fit each other, so nothing fails; the results may be exchanged",
     # values
     "took-steps": "the optimizer took {steps:step} on {ranks}",
+    "step-after-passes": "{ranks} took step {step} after {passes:backward pass}",
     "passes-in-a-step": "{passes:backward pass} came before nearly every step on {ranks}",
     "averaged-in-every-pass": (
         "DDP averaged the gradients of {model} in every pass; not every rank used them"

@@ -37,6 +37,8 @@ class TrainingState:
         the pass before; for models outside DDP only.
     rates
         Learning rates of its first parameter groups.
+    backwards
+        How many backward passes had ended in this run; None if not known.
     """
 
     step: int
@@ -49,6 +51,7 @@ class TrainingState:
     clipped: tuple[float, ...] = ()
     used: tuple[float, ...] = ()
     exchanged: tuple[float, ...] = ()
+    backwards: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,6 +67,43 @@ REDUCED = (
     "self.meter.total, self.meter.count = both.tolist()"
 )
 
+#: Reads two values in one line, while it trains and while it evaluates.
+METERS = """
+class Meters:
+    def __init__(self):
+        self.sums, self.count = {}, 0
+
+    def update(self, **values):
+        for name, value in values.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value.item()
+        self.count += 1
+
+    def __str__(self):
+        return ", ".join(f"{name} {total / self.count:.5f}" for name, total in self.sums.items())
+
+def train():
+    meters = Meters()
+    for x, y in DataLoader(data, 8, sampler=DistributedSampler(data)):
+        opt.zero_grad()
+        loss = (model(x) - y).pow(2).mean()
+        loss.backward()
+        opt.step()
+        meters.update(loss=loss, size=x.abs().mean())
+    rank == 0 and print("trained", meters)
+
+@torch.no_grad()
+def evaluate():
+    meters = Meters()
+    for x, y in DataLoader(data, 5, sampler=DistributedSampler(data, shuffle=False)):
+        error = (model(x) - y).abs()
+        meters.update(error=error.mean(), most=error.max())
+    AFTER
+    rank == 0 and print("evaluated", meters)
+
+train()
+evaluate()
+"""
+
 HEALTHY = {
     "a meter reduced in a method": METER.replace("AFTER", REDUCED).replace(
         "SHOW", "rank == 0 and print(self.meter)"
@@ -77,6 +114,11 @@ HEALTHY = {
     )
     .replace("AFTER", REDUCED)
     .replace("SHOW", "rank == 0 and print(self.meter)"),
+    "meters reduced by name": METERS.replace(
+        "AFTER",
+        "both = torch.tensor([*meters.sums.values(), meters.count]); dist.all_reduce(both); "
+        "*sums, meters.count = both.tolist(); meters.sums = dict(zip(meters.sums, sums))",
+    ),
     "each rank logs its own": METER.replace("AFTER", "pass").replace(
         "SHOW", "logging.warning('error %s', self.meter)"
     ),
@@ -262,6 +304,11 @@ HEALTHY = {
 }
 
 FAULTY = {
+    "meters of one rank that read in one line": (
+        METERS.replace("AFTER", "pass"),
+        "metric-not-reduced",
+        [0],
+    ),
     "a meter of one rank": (
         METER.replace("AFTER", "pass").replace("SHOW", "rank == 0 and print('error', self.meter)"),
         "metric-not-reduced",

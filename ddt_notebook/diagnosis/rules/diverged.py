@@ -85,6 +85,8 @@ def _in_ddp(context: Context, group: Replicas, step: int) -> Finding | None:
     if unequal and _averages_itself(context, group):
         return None
     if group.gradients_apart(before):
+        if group.out_of_line is not None and group.out_of_line[0] <= before:
+            return None  # the ranks' steps used the gradients of different passes
         if unequal:
             if any(model.unsynchronised for model in known.values()):
                 return _unsynchronised(context, group, step, unequal)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 
 from ddt_notebook.diagnosis import replicas
@@ -13,13 +14,15 @@ from ddt_notebook.diagnosis.gradients import factor
 from ddt_notebook.diagnosis.replicas import Replicas
 from ddt_notebook.model import Fact, Finding, Place
 from ddt_notebook.model.collective import shape_label
-from ddt_notebook.model.training import LossGraph, RankTraining
+from ddt_notebook.model.training import LossGraph, OptimizerTraining, RankTraining
 from ddt_notebook.program.gradients import clips_at_scaled_limit, loss_divided_by_world
 
 from .steps import usual_passes
 
 #: So many gradients change places, at least.
 _SWAPPED = 2
+#: Fewer passes before a step accumulate nothing.
+_ACCUMULATED = 2
 
 
 def clipped_first(context: Context) -> Iterator[Finding]:
@@ -201,11 +204,11 @@ def accumulated_undivided(context: Context) -> Iterator[Finding]:
         return
     trainings = _trainings(context)
     for group in replicas.replicas(context.snapshot):
-        passes = {usual_passes(optimizer) for optimizer in group.ranks.values()}
-        if len(passes) != 1 or (next(iter(passes)) or 0) < 2:
+        passes = {_accumulated(optimizer) for optimizer in group.ranks.values()}
+        number = next(iter(passes))
+        if len(passes) != 1 or not number:
             continue
-        number = next(iter(passes)) or 0
-        if not _uses_no_sync(context, group, number):
+        if not (_uses_no_sync(context, group, number) or _takes_a_batch_each(context, group)):
             continue
         losses = [trainings[rank].loss for rank in group.ranks]
         if not all(_is_mean(loss, set()) for loss in losses):
@@ -279,9 +282,35 @@ def _uses_no_sync(context: Context, group: Replicas, passes: int) -> bool:
         model = replicas.model_of(context.snapshot, rank, optimizer)
         if model is None or not model.forwards or model.unsynchronised < model.forwards:
             return False
-        if model.unsynchronised != model.forwards * (passes - 1):
+        left = model.unsynchronised - model.forwards * (passes - 1)
+        if not 0 <= left < passes:  # the last batches may be too few for a step
             return False
     return True
+
+
+def _accumulated(optimizer: OptimizerTraining) -> int:
+    """Return the most usual number of passes before a step; 0 if a step had only one."""
+    if not optimizer.passes or min(optimizer.passes) < _ACCUMULATED:
+        return 0
+    number, times = Counter(optimizer.passes).most_common(1)[0]
+    return number if times > 1 else 0
+
+
+def _takes_a_batch_each(context: Context, group: Replicas) -> bool:
+    """Whether a loader brought one batch for each pass: no batch has several losses."""
+    for partition in context.snapshot.partition:
+        if partition.rank in group.ranks:
+            batches = sum(
+                epoch.batches
+                for loader in partition.loaders
+                for epoch in loader.epochs
+                if epoch.run == partition.run and epoch.trained
+            )
+            passes = group.ranks[partition.rank].passes
+            made = sum(number * times for number, times in passes.items())
+            if not made <= batches < made + max(passes):
+                return False
+    return bool(context.snapshot.partition)
 
 
 def _trainings(context: Context) -> dict[int, RankTraining]:

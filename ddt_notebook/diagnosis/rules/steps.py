@@ -71,14 +71,17 @@ def _scaler_explains(group: Replicas) -> bool:
 
 
 def uneven_steps(context: Context) -> Iterator[Finding]:
-    """Report DDP replicas with equally many forward passes but unequal steps that end different."""
+    """Report DDP replicas with equally many passes but other steps, which end different.
+
+    They may have taken equally many steps, each rank after passes of its own choice.
+    """
     snapshot = context.snapshot
     if snapshot.outcome != "ok" or any(one.not_finite for one in snapshot.training):
         return
     for group in _groups(context):
         uneven = len({optimizer.steps for optimizer in group.ranks.values()}) > 1
         if (
-            uneven
+            (uneven or group.out_of_line is not None)
             and not _scaler_explains(group)
             and _went_equally(context, group)
             and _ends_apart(context, group)
@@ -133,15 +136,26 @@ def _finding(context: Context, group: Replicas, exchanged: Fact) -> Finding:
         ranks=_culprits(group),
         values={"optimizer": first.name},
         places={rank: context.place(o.where, "steps") for rank, o in group.ranks.items()},
-        facts=[
-            *_steps_taken(group),
-            exchanged,
-        ],
+        facts=[*_steps_taken(group), *_steps_apart(group), exchanged],
     )
 
 
+def _steps_apart(group: Replicas) -> Iterator[Fact]:
+    """The passes after which ranks took the same step, if they have taken equally many."""
+    if group.out_of_line is not None and len({o.steps for o in group.ranks.values()}) == 1:
+        step, passes = group.out_of_line
+        for rank, number in passes.items():
+            values = {"step": step + 1, "passes": number}
+            yield Fact(kind="step-after-passes", ranks=(rank,), values=values)
+
+
 def _culprits(group: Replicas) -> list[int]:
-    """Return the ranks that differ from most; with as many on both sides, those that skipped."""
+    """Return the ranks that differ from most; with as many on both sides, those that skipped.
+
+    Ranks that took equally many steps have each left out some.
+    """
+    if len({optimizer.steps for optimizer in group.ranks.values()}) == 1:
+        return list(group.ranks)
     found = group.deviating(lambda rank: group.ranks[rank].steps)
     if len(found) < len(group.ranks):
         return found

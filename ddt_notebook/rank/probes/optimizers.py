@@ -77,6 +77,8 @@ class OptimizerLog:
         #: Steps by the number of backward passes since the step before, or since the run began.
         self.passes: Counter[int] = Counter()
         self._seen_backwards = 0
+        #: How many backward passes there were before this run.
+        self._backwards_before = 0
         #: Projections of gradients after the last backward pass, and before and after clipping.
         self._local: list[float] = []
         self._unclipped: list[float] = []
@@ -149,7 +151,7 @@ class OptimizerLog:
         )
         if not self.sharded:
             self._watched_tensors = Watched(optimizer, [parameters[at] for at in watched])
-        self._seen_backwards = backwards
+        self._seen_backwards = self._backwards_before = backwards
         places = [
             (number, at)
             for number, group in enumerate(optimizer.param_groups)
@@ -224,7 +226,7 @@ class OptimizerLog:
                 self.synchronised += 1
             self._seen_forwards = forwards
         if self.steps == self._sampled_at:
-            self._sample(optimizer)
+            self._sample(optimizer, backwards - self._backwards_before)
             return True
         return False
 
@@ -293,7 +295,7 @@ class OptimizerLog:
         watched = self._watched(optimizer) if optimizer is not None else []
         return [projection(p.grad) for p in watched[:_PROJECTED]]
 
-    def _sample(self, optimizer: Optimizer) -> None:
+    def _sample(self, optimizer: Optimizer, backwards: int) -> None:
         parameters = _parameters(optimizer)
         with_gradient = sum(p.grad is not None for p in parameters)
         watched = [] if self.sharded else self._watched(optimizer)
@@ -308,6 +310,7 @@ class OptimizerLog:
             clipped=tuple(self._clipped),
             used=tuple(self._projections()) if self._local else (),
             exchanged=tuple(self._exchanged),
+            backwards=backwards,
         )
         self._exchanged = []
         self._local, self._unclipped, self._clipped = [], [], []

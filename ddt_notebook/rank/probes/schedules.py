@@ -15,8 +15,8 @@ from . import exchanged, training
 from .frames import user_line
 from .optimizers import OptimizerLog
 
-#: Attributes with the number of steps after which a schedule ends, by class. A linear or constant
-#: schedule is often a part of a longer one, such as a warm-up.
+#: Attributes with the number of steps after which a schedule ends, by class. A linear schedule
+#: that rises, or a constant one, is often a part of a longer one, such as a warm-up.
 _ENDS = {"CosineAnnealingLR": "T_max", "OneCycleLR": "total_steps", "PolynomialLR": "total_iters"}
 _MAX_SCHEDULES = 4
 
@@ -80,6 +80,8 @@ def _note(scheduler: Any) -> None:
     elif len(log.schedules) < _MAX_SCHEDULES:
         kind = type(scheduler).__name__
         end = getattr(scheduler, _ENDS.get(kind, ""), None)
+        if kind == "LinearLR" and scheduler.end_factor < scheduler.start_factor:
+            end = scheduler.total_iters
         log.schedules[id(scheduler)] = Schedule(
             kind=kind,
             steps=1,

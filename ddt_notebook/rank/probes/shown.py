@@ -33,6 +33,8 @@ from .frames import local_variables, path_in_torch, user_frames, user_line
 #: the record and were chosen, not measured: a record that reaches one of the first two says so.
 _MAX_LINES = 64
 _MAX_SHOWN = 32
+#: The first reads by an instruction after a batch that are also noted by themselves.
+_MAX_READS = 4
 _MAX_TEXT = 160
 #: A vector of more values holds no results of an evaluation.
 _MAX_VALUES = 8
@@ -53,6 +55,11 @@ _LOGGERS = (
 _FORMATTERS = frozenset({"_tensor.py", "_tensor_str.py"})
 
 
+#: An instruction of the user's code, what called it, and which one of its reads after a batch; 0
+#: stands for all. A meter reads what a training loop and what an evaluation gives it.
+_Read = tuple[CodeType, int, int, int]
+
+
 @dataclass(slots=True)
 class Reads:
     """What one instruction of the user's code read from tensors during one evaluation."""
@@ -60,6 +67,11 @@ class Reads:
     where: Position
     backwards: int
     feed: loaders.Pass | None
+    #: Which one of the instruction's reads after each batch these are; 0 for all of them.
+    number: int = 0
+    #: The number of the last batch, and how often the instruction has read after it.
+    batch: int = 0
+    of_batch: int = 0
     count: int = 0
     total: float = 0.0
     last: float = 0.0
@@ -75,8 +87,21 @@ class Reads:
         self.weighted += value * samples
         self.weights += samples
 
+    def number_after_batch(self) -> int:
+        """Count a read; returns which one after the last batch it is, 0 behind the loop."""
+        if self.feed is None or not self.feed.is_open:
+            return 0
+        if self.batch != self.feed.batches:
+            self.batch, self.of_batch = self.feed.batches, 0
+        self.of_batch += 1
+        return self.of_batch if self.of_batch <= _MAX_READS else 0
+
     def results(self) -> Iterator[tuple[str, float]]:
         """What programs compute from such values, by name."""
+        names = f" {self.number}" if self.number else ""
+        yield from ((name + names, value) for name, value in self._results())
+
+    def _results(self) -> Iterator[tuple[str, float]]:
         yield "last", self.last
         sums = {"last": self.last, "total": self.total}
         if self.count > 1:
@@ -105,10 +130,11 @@ class ShownRecord:
     thread: int | None = None
     #: Why nothing is recorded any more in this run; empty if it is.
     problem: str = ""
-    #: The latest reads by each instruction.
-    reads: dict[tuple[CodeType, int], Reads] = field(default_factory=dict)
-    #: Instructions whose values also come from training steps, where they are estimates.
-    beside_training: set[tuple[CodeType, int]] = field(default_factory=set)
+    #: The latest reads by each instruction: all (0), and those that came first, second and so on
+    #: after each batch, since a meter may read several values in one line.
+    reads: dict[_Read, Reads] = field(default_factory=dict)
+    #: Reads whose values also come from training steps, where they are estimates.
+    beside_training: set[_Read] = field(default_factory=set)
     shown: dict[tuple[Position, Position], tuple[Reads, ShownValue]] = field(default_factory=dict)
     wrote: set[Position] = field(default_factory=set)
     #: Whether a limit has kept something out of this record.
@@ -155,27 +181,35 @@ class ShownRecord:
             return
         if exchanged.RECORD.open:
             exchanged.RECORD.reads(values, frame)
-        key = code, frame.f_lasti  # one line may read several values
-        feed = _feed()
+        feed, callers = _feed(), _callers(frame)
+        # one line may read several values
+        number = self._read((code, frame.f_lasti, callers, 0), feed, values, frame)
+        if number:
+            self._read((code, frame.f_lasti, callers, number), feed, values, frame)
+
+    def _read(self, key: _Read, feed: loaders.Pass | None, values: Any, frame: FrameType) -> int:
+        """Add what was read; returns which one after the last batch it was, 0 if unknown."""
         backwards = training.RECORD.backwards
         before = self.reads.get(key)
         if not _evaluates(feed):
             if before is not None:
                 self.beside_training.add(key)
-            return
+            return 0
         if before is not None and feed is None and backwards == before.backwards + 1:
             self.beside_training.add(key)  # as often as there are training steps
         if before is None or before.backwards != backwards or before.feed is not feed:
-            if before is None and len(self.reads) >= _MAX_LINES:
-                self.full = True
-                return
-            before = self.reads[key] = Reads(_position(frame), backwards, feed)
+            alone = key[3] > 0
+            if before is None and len(self.reads) >= (_MAX_READS if alone else 1) * _MAX_LINES:
+                self.full |= not alone
+                return 0
+            before = self.reads[key] = Reads(_position(frame), backwards, feed, key[3])
         record = evaluations.RECORD
         before.exchanged |= record.exchanges != record.exchanges_at_input
         samples = feed.last_samples if feed is not None else 0
         for value in values if isinstance(values, list) else [values]:
             if isinstance(value, (int, float)) and math.isfinite(value):
                 before.add(float(value), samples)
+        return 0 if key[3] else before.number_after_batch()
 
     # -- values are shown ----------------------------------------------------------------------
 
@@ -200,7 +234,7 @@ class ShownRecord:
         current = {
             key: reads
             for key, reads in self.reads.items()
-            if reads.backwards == backwards and key not in self.beside_training
+            if reads.backwards == backwards and (*key[:3], 0) not in self.beside_training
         }
         if not current:
             return
@@ -294,7 +328,7 @@ class ShownRecord:
                     results=dict(reads.results()),
                 )
                 for key, reads in self.reads.items()
-                if key not in self.beside_training
+                if (*key[:3], 0) not in self.beside_training
             ),
             inputs=tuple(evaluations.RECORD.inputs),
             evaluated=evaluations.RECORD.evaluated,
@@ -446,6 +480,13 @@ def _kind(code: CodeType) -> str:
         kind = "formats" if formats else "user" if is_user_code(code.co_filename) else "other"
         _kinds[code.co_filename] = kind
     return kind
+
+
+def _callers(frame: FrameType) -> int:
+    """A number for the two instructions that have called a function."""
+    first = frame.f_back
+    second = first.f_back if first is not None else None
+    return hash(tuple((id(one.f_code), one.f_lasti) for one in (first, second) if one is not None))
 
 
 def _feed() -> loaders.Pass | None:
