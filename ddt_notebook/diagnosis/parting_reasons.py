@@ -16,7 +16,13 @@ from ddt_notebook.model.branches import BranchOutcome, RankBranches
 from ddt_notebook.program.branch_arms import Decision, function_at, is_generator
 from ddt_notebook.program.escape_paths import Reason
 from ddt_notebook.program.names import RANK_NAMES
-from ddt_notebook.program.nodes import ends_with_data
+from ddt_notebook.program.nodes import (
+    FunctionNode,
+    called_name,
+    calls_in,
+    ends_with_data,
+    returned_values,
+)
 from ddt_notebook.program.program import Program
 
 #: Priority of a parting in a function that a library called: it does not show the library's loop.
@@ -139,7 +145,11 @@ class PartingReasons:
             if function_at(self._program, frame) is decision.function
         )
         in_loop = isinstance(decision.node, ast.While)
-        if conditions.reads_rank(test) or _reads_rank_of_dict(test):
+        if (
+            conditions.reads_rank(test)
+            or _reads_rank_of_dict(test)
+            or any(map(self._returns_rank, calls_in(test)))
+        ):
             if in_loop or callback or (leaving is not None and not around):
                 return "early-exit-on-rank-condition"
             return "collective-under-rank-condition"
@@ -149,6 +159,24 @@ class PartingReasons:
         if self._forms_batches(decision, frames) or (in_loop and not found.measures):
             return "uneven-iterations"
         return "collective-under-local-condition"
+
+    def _returns_rank(self, call: ast.Call) -> bool:
+        """Whether the program's function that is called says which rank it is.
+
+        One of its results reads the rank, and others are constants or functions: such a function
+        may also serve as a decorator.
+        """
+        functions = self._program.functions.get(called_name(call), [])
+        if len(functions) != 1:
+            return False
+        defined = {n.name for n in ast.walk(functions[0]) if isinstance(n, FunctionNode)}
+        varying = [
+            one
+            for one in returned_values(functions[0])
+            if not isinstance(one, ast.Constant)
+            and not (isinstance(one, ast.Name) and one.id in defined)
+        ]
+        return bool(varying) and all(map(self._program.conditions.reads_rank, varying))
 
     def _forms_batches(self, decision: Decision, frames: list[Position]) -> bool:
         """Whether a condition decides when a generator yields, and the call is outside of it."""

@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from ddt_notebook.model import Call, Place, Position, RankReport, Snapshot
-from ddt_notebook.model.branches import BranchOutcome, RankBranches
+from ddt_notebook.model.branches import BranchOutcome
 from ddt_notebook.model.operations import COLLECTIVES
 from ddt_notebook.program.branch_arms import (
     Decision,
@@ -40,10 +40,10 @@ from ddt_notebook.program.program import Program
 
 from .aligned_events import Parting, align, swallows
 from .earlier_partings import apart, ran, rounds
-from .errors.reading import is_peer_error
 from .last_stores import LastStores, Stored
 from .matched_calls import Meetings
-from .parting_reasons import ASKS_LIBRARY, IN_CALLBACK, REPORTED, Candidate, PartingReasons
+from .parting_reasons import ASKS_LIBRARY, IN_CALLBACK, Candidate, PartingReasons
+from .reported_handlers import ReportedHandlers
 
 
 class Partings:
@@ -74,6 +74,7 @@ class Partings:
         self._program, self._meetings, self._paths = program, meetings, paths
         self.last_stores = LastStores(program, self._branches)
         self._reasons = PartingReasons(program, self._branches)
+        self._reported = ReportedHandlers(program, self._branches, self._reasons)
 
     def why_absent(
         self, call: Call, caller: RankReport, absent: RankReport, at: Position | None
@@ -86,7 +87,9 @@ class Partings:
             Where ``absent`` was instead; None if it had finished the cell.
         """
         frames = self._paths.frames(call, caller)
-        reported = self._reported(call, caller, absent, frames)
+        reported = None
+        if not {caller.rank, absent.rank} & self._wholly:
+            reported = self._reported.why_absent(call, caller, absent, frames)
         if reported is not None or not {caller.rank, absent.rank} <= self._branches.keys():
             return reported
         compared = list(self._compared(call, caller, absent, at))
@@ -120,6 +123,8 @@ class Partings:
         if found is None or found.ends_loop:
             found = self._decided_before(found, caller.rank, absent.rank, frames) or found
         if found is None:
+            found = self._exhausted(compared, frames)
+        if found is None:
             return self._called_another(caller.rank, absent.rank, frames)
         found = self._broken_off(compared, found, absent.rank) or found
         reason = self._reasons.of(found, absent.rank, caller.rank, at, frames)
@@ -136,64 +141,6 @@ class Partings:
             )
             reason = replace(reason, values=reason.values | {"decided": decided})
         return reason
-
-    def _reported(
-        self, call: Call, caller: RankReport, absent: RankReport, frames: list[Position]
-    ) -> Reason | None:
-        """The handler that kept ``absent`` from the call, or let ``caller`` make it once more.
-
-        The rank printed or logged there what it had caught. It is for ranks of whose code nothing
-        else was observed.
-        """
-        if {caller.rank, absent.rank} & self._wholly:
-            return None
-        mine, theirs = self._handled(absent, _last_call(absent)), self._handled(caller, call)
-        if absent.error is not None and is_peer_error(absent.error):
-            # it reported that the connection was lost, which came later
-            mine -= Counter({one: 1 for one in mine if one[1] == absent.error.type})
-        for handler, error in [*mine, *theirs]:
-            place = self._program.place(handler, "passed")
-            decision = decision_at(self._program, place)
-            if decision is None or decision.node is not handler:
-                continue
-            function = getattr(decision.function, "name", "<module>")
-            caught = BranchOutcome(
-                file=place.file, line=place.line, function=function, kind="handled", error=error
-            )
-            more = mine[handler, error] - theirs[handler, error]
-            here = [f for f in frames if function_at(self._program, f) is decision.function]
-            if more > 0 and any(decision.keeps_from(f.line, taken=True) for f in here):
-                found, who, other = Candidate(decision, caught, None, REPORTED), absent, caller
-            elif more < 0 and any(set(self._program.loops(f)) & _loops(decision) for f in here):
-                found, who, other = Candidate(decision, None, caught, REPORTED), caller, absent
-            else:
-                continue
-            reason = self._reasons.of(found, absent.rank, caller.rank, None, frames)
-            sides = ((f"caught {error}", (who.rank,), ()), ("not-raised", (other.rank,), ()))
-            return replace(reason, cause="exception-swallowed", values={"sides": sides})
-        return None
-
-    def _handled(
-        self, report: RankReport, until: Call | None
-    ) -> Counter[tuple[ast.ExceptHandler, str]]:
-        """How often each handler of a rank's code reported an error, up to a call."""
-        known = self._branches.get(report.rank)
-        if known is None:
-            return Counter()
-        last = None if until is None else until.branches_before or 0
-        found: Counter[tuple[ast.ExceptHandler, str]] = Counter()
-        for outcome in _events(known, known.events_dropped, last):
-            tree = self._program.trees.get(outcome.file)
-            if outcome.kind != "handled" or tree is None:
-                continue
-            around = [
-                one
-                for one in tree.of_kind(ast.ExceptHandler)
-                if one.lineno <= outcome.line <= (one.end_lineno or one.lineno)
-            ]
-            if around:
-                found[max(around, key=lambda one: one.lineno), outcome.error] += 1
-        return found
 
     def for_good(
         self, call: Call, caller: RankReport, absent: RankReport, at: Position | None
@@ -331,7 +278,11 @@ class Partings:
         return ".".join(reversed(names))
 
     def went_alike(self, place: Place, one: int, other: int) -> bool:
-        """Whether two ranks were seen to take the same ways at a line, equally often."""
+        """Whether two ranks were seen to take the same ways at a line.
+
+        At a condition they went alike if it never came out differently, and else if each of its
+        ways was taken equally often.
+        """
         if not {one, other} <= self._wholly:
             return False
         ways = [
@@ -344,6 +295,8 @@ class Partings:
             }
             for rank in (one, other)
         ]
+        if len(ways[0]) == 1 and ways[0].keys() == ways[1].keys():
+            return not isinstance(self._program.statement_at(place), LoopNode)
         return bool(ways[0]) and ways[0] == ways[1]
 
     def _owners(self, file: str, function: ast.AST) -> Iterator[str]:
@@ -376,7 +329,7 @@ class Partings:
         if not skipped & later:
             return None
         parted = [one.apart[0][0] for one in compared if one.absent is outcome]
-        after = _events(self._branches[absent], parted[-1], None) if parted else []
+        after = self._branches[absent].between(parted[-1], None) if parted else []
         left = (outcome.file, outcome.function, "raised")
         if all((one.file, one.function, one.kind) != left for one in after):
             return None
@@ -439,8 +392,8 @@ class Partings:
             met = self._meetings.get(call.group, {}).get(call.sequence, {}).get(absent.rank)
             until = met.branches_before if met is not None else None
         yield from align(
-            _events(theirs, kept[0][0], until),
-            _events(mine, kept[0][1], call.branches_before),
+            theirs.between(kept[0][0], until),
+            mine.between(kept[0][1], call.branches_before),
             kept[0],
         )
 
@@ -480,12 +433,15 @@ class Partings:
         found: Candidate | None = None
         ahead = 0
         counted: set[object] = set()
+        # those that a library issued in a process that died are not known: none are counted then
+        every = all(report.state != "died" for report in (absent, caller))
         for parting in compared:
             if not parting.met_again:
                 continue
             made = [
                 sum(
                     one.kind == "collective"
+                    and (every or one.source == "call log")
                     and one.group == call.group
                     and one.branches_before is not None
                     and begin < one.branches_before <= (end or 0)
@@ -575,6 +531,30 @@ class Partings:
                 taken = decision.is_taken(parting.absent)
                 leaves = decision.leaves(taken=taken) is not None
                 if leaves and is_generator(decision.function):
+                    return candidate
+        return None
+
+    def _exhausted(self, compared: list[Parting], frames: list[Position]) -> Candidate | None:
+        """The last loop in a generator that ended on one rank only.
+
+        A loop around the call runs the generator. That one may end unseen: the other rank came to
+        the same line later.
+        """
+        feeding = {"__iter__"}
+        for frame in frames:
+            around = function_at(self._program, frame)
+            for loop in self._program.loops(frame):
+                if isinstance(loop, (ast.For, ast.AsyncFor)):
+                    feeding |= _makers(loop.iter, around or loop)
+        for parting in reversed(compared):
+            for candidate in self._candidates(parting):
+                function = candidate.decision.function
+                if (
+                    candidate.ends_loop
+                    and isinstance(function, FunctionNode)
+                    and function.name in feeding
+                    and is_generator(function)
+                ):
                     return candidate
         return None
 
@@ -724,7 +704,7 @@ class Partings:
 
     def _swallowing(self, rank: int) -> set[object]:
         """The handlers after which a rank went on."""
-        events = _events(self._branches[rank], self._branches[rank].events_dropped, None)
+        events = self._branches[rank].between(self._branches[rank].events_dropped, None)
         return {outcome.site for at, outcome in enumerate(events) if swallows(events, at)}
 
     def _times(self, rank: int) -> dict[tuple[object, ...], BranchOutcome]:
@@ -748,15 +728,12 @@ def _follows(call: Call, event: int) -> bool:
     return call.branches_before is not None and call.branches_before > event
 
 
-def _last_call(report: RankReport) -> Call | None:
-    """The call in which a rank is blocked, or from which a peer's fault has freed it."""
-    at = report.error.call if report.error is not None else report.blocked_in
-    return next((one for one in report.calls if one.index == at), None)
-
-
-def _loops(decision: Decision) -> set[ast.AST]:
-    """The loops around a decision."""
-    return {one.owner for one in decision.blocks if isinstance(one.owner, LoopNode)}
+def _makers(iterable: ast.expr, function: ast.AST) -> set[str]:
+    """The names of the functions whose results a loop goes through, also by way of a name."""
+    names = {one.id for one in _names([iterable])}
+    assigned = (node for node in ast.walk(function) if isinstance(node, ast.Assign))
+    made = [one.value for one in assigned if names & {n.id for n in _names(one.targets)}]
+    return {called_name(call) for one in (iterable, *made) for call in calls_in(one)}
 
 
 def _has_effect_outside(statement: ast.stmt) -> bool:
@@ -776,10 +753,3 @@ def _names(nodes: Iterable[ast.AST]) -> Iterator[ast.Name]:
 
 def _times(outcome: BranchOutcome | None) -> int:
     return outcome.times if outcome is not None else 0
-
-
-def _events(branches: RankBranches, begin: int, until: int | None) -> list[BranchOutcome]:
-    """The outcomes from one event to another; both count from the start of the run."""
-    first = begin - branches.events_dropped
-    last = None if until is None else max(first, until - branches.events_dropped)
-    return [branches.outcomes[index] for index in branches.events[first:last]]

@@ -76,3 +76,9 @@ class RankBranches:
     events_dropped: int = 0
     unobserved: str = ""
     callbacks_only: bool = False
+
+    def between(self, begin: int, until: int | None) -> list[BranchOutcome]:
+        """The outcomes from one event to another; both count from the start of the run."""
+        first = begin - self.events_dropped
+        last = None if until is None else max(first, until - self.events_dropped)
+        return [self.outcomes[index] for index in self.events[first:last]]

@@ -318,6 +318,16 @@ def end(node: ast.stmt) -> int:
     return node.end_lineno or node.lineno
 
 
+def returned_values(function: FunctionNode) -> Iterator[ast.expr]:
+    """What a function returns, without what functions defined in it return."""
+    ahead: list[ast.AST] = list(function.body)
+    for node in ahead:
+        if isinstance(node, ast.Return) and node.value is not None:
+            yield node.value
+        if not isinstance(node, (FunctionNode, ast.Lambda, ast.ClassDef, ast.expr)):
+            ahead += ast.iter_child_nodes(node)
+
+
 def own_expressions(statement: ast.stmt) -> list[ast.expr]:
     """The expressions of a statement itself, not those of the statements in its body."""
     return [child for child in ast.iter_child_nodes(statement) if isinstance(child, ast.expr)]

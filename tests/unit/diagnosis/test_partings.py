@@ -612,3 +612,53 @@ def test_the_two_arms_of_one_collective_are_no_parting_and_a_hook_made_on_one_ra
     waits = Rank(0, mine, "blocked", within, callers=(19,), sizes=(4, 4))
     found = _found(ROOTS, waits, Rank(1, theirs, "blocked", within, sizes=(4, 9)))
     assert (found.cause, _line(found)) == ("collective-under-rank-condition", 8)
+
+
+RECORDS = """def reward(x):
+    return x
+def records(count):
+    for number in range(rank, count, 2):
+        yield reward(number) + reward(1)
+def evaluate():
+    for record in records(7):
+        if ddp:
+            dist.all_reduce(x)
+    y = reward(1)
+    dist.all_reduce(y)
+evaluate()
+"""
+
+
+def test_a_generator_that_is_exhausted_on_one_rank() -> None:
+    """Ranks meet by chance later; a condition that never came out differently is no reason."""
+    functions = {2: "reward", 4: "records", 5: "records"} | dict.fromkeys((7, 8, 9, 11), "evaluate")
+    usual: list[object] = [(4, 5), (2, "return"), (2, "return"), (7, 8), (8, 9), 9]
+    ended: list[object] = [*usual, (4, 0), (5, "return"), (7, 0), (2, "return"), 11]
+    found = _found(
+        RECORDS,
+        Rank(0, usual * 2, "blocked", functions, callers=(12,), sizes=(2, 2)),
+        Rank(1, ended, "blocked", functions, callers=(12,), sizes=(2, 1)),
+    )
+    assert (found.cause, _line(found)) == ("uneven-iterations", 4)
+
+
+def test_a_function_that_says_which_rank_it_is() -> None:
+    source = """def is_first(function=None):
+    if function is None:
+        return not dist.is_initialized() or dist.get_rank() == 0
+    def wrapper():
+        return function() if is_first() else None
+    return wrapper
+for step in range(2):
+    dist.all_reduce(x)
+    if is_first():
+        dist.all_reduce(y)
+"""
+    functions = {3: "is_first", 2: "is_first"}
+    asks: list[object] = [(2, 3), (3, "return")]
+    found = _found(
+        source,
+        Rank(0, [(7, 8), 8, *asks, (9, 10), 10], "blocked", functions),
+        Rank(1, [(7, 8), 8, *asks, (9, 7), (7, 0)], functions=functions),
+    )
+    assert (found.cause, _line(found)) == ("collective-under-rank-condition", 9)
