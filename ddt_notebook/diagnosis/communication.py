@@ -103,6 +103,39 @@ def hold_parts(reports: Iterable[RankReport], shapes: Iterable[str]) -> bool:
     return any(communication(report).passes_activations(counted) for report in reports)
 
 
+def reduce_nothing(reports: Iterable[RankReport]) -> bool:
+    """Whether no rank reduced a tensor or sent a message, by itself or in a library."""
+    return not any(
+        call.kind == "p2p"
+        or call.source == "flight recorder"
+        or _is_ddp(call)
+        or ((operation := known_operation(call.op)) is not None and operation.reduces)
+        for report in reports
+        for call in report.calls
+    )
+
+
+def may_be_averaged(reports: Iterable[RankReport], shapes: Iterable[str]) -> bool:
+    """Whether each rank reduced tensors that may be gradients or parameters, to average them.
+
+    These have the shape of each parameter, or are larger than a metric: a bucket, or a shard.
+
+    Parameters
+    ----------
+    reports
+        The ranks' calls.
+    shapes
+        The shape of each parameter, such as ``"10×20"``.
+    """
+    counted = Counter(shapes)
+    sent = [communication(report) for report in reports]
+    return bool(sent) and all(
+        one.reductions_of(counted).keys() == counted.keys()
+        or any(elements(shape) > _METRIC for shape in one.reduced if shape not in counted)
+        for one in sent
+    )
+
+
 def _is_ddp(call: Call) -> bool:
     return call.caller is not None and "DistributedDataParallel" in call.caller
 

@@ -15,6 +15,8 @@ _Found = ast.stmt | ast.expr
 
 #: Work that was issued before one of these calls may be done after it.
 _SETTLES = frozenset({"wait", "wait_all", "synchronize", "barrier", "sleep", "result"})
+#: Methods of collections that keep an object and do not read it.
+_STORES = frozenset({"add", "append", "appendleft", "extend", "insert", "put", "setdefault"})
 
 
 def first_read(program: Program, place: Position, op: str) -> Place | None:
@@ -138,7 +140,24 @@ class _Reads(_Search):
         applied = self.tensor.endswith(".grad") and any(
             called_name(call) == "step" for call in calls_in(node)
         )
-        return applied or reads(node, {self.tensor})
+        return applied or (reads(node, {self.tensor}) and not self._keeps(node))
+
+    def _keeps(self, node: ast.AST) -> bool:
+        """Whether a statement only gives the tensor another name, or puts it into a collection."""
+        match node:
+            case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value):
+                return self._is_passed(value)
+            case ast.Expr(value=ast.Call(func=ast.Attribute(attr=name), args=args, keywords=[])):
+                return name in _STORES and all(map(self._is_passed, args))
+        return False
+
+    def _is_passed(self, node: ast.expr) -> bool:
+        """Whether an expression does nothing with the tensor but pass it on."""
+        if isinstance(node, (ast.Tuple, ast.List)):
+            return all(map(self._is_passed, node.elts))
+        if isinstance(node, ast.Dict):
+            return all(map(self._is_passed, node.values))
+        return key(node) == self.tensor or not reads(node, {self.tensor})
 
 
 class _Changes(_Search):

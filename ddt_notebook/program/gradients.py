@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Container, Iterable, Iterator
+from functools import lru_cache
 
 from ddt_notebook.model import Place, Position
 
 from .conditions import is_world_size
 from .nodes import (
+    KEPT,
     FunctionNode,
     LoopNode,
     called_name,
@@ -21,6 +23,9 @@ from .nodes import (
     variables_in,
 )
 from .program import Program
+from .tree import Tree
+
+_TREES = 64  #: documents whose assignments are remembered
 
 _WITHOUT_GRADIENTS = frozenset({"no_grad", "inference_mode"})
 _CLIPS = frozenset({"clip_grad_norm_", "clip_grad_value_"})
@@ -305,14 +310,26 @@ def _is_world_size(program: Program, node: ast.expr) -> bool:
     if is_world_size(node):
         return True
     name = last_name(node)
+    if not name:
+        return False
     bound = [
         value
-        for targets, whole in _bound(program.nodes)
-        for target in targets
-        for one, value in _pairs(target, whole)
-        if type(one) is type(node) and last_name(one) == name
+        for tree in program.trees.values()
+        for kind, value in _last_names(tree).get(name, ())
+        if kind is type(node)
     ]
-    return bool(name) and bool(bound) and all(map(is_world_size, bound))
+    return bool(bound) and all(map(is_world_size, bound))
+
+
+@lru_cache(_TREES)
+def _last_names(tree: Tree) -> dict[str, list[tuple[type[ast.expr], ast.expr]]]:
+    """What each name is bound to in a document, with the kind of its target."""
+    found: dict[str, list[tuple[type[ast.expr], ast.expr]]] = {}
+    for targets, whole in _bound(tree.nodes):
+        for target in targets:
+            for one, value in _pairs(target, whole):
+                found.setdefault(last_name(one), []).append((type(one), value))
+    return found
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
@@ -332,16 +349,33 @@ def holds_gradients(program: Program, node: ast.AST, depth: int = 3) -> bool:
     depth
         Of how many variables in turn the origin is followed.
     """
-    if any(isinstance(inner, ast.Attribute) and inner.attr == "grad" for inner in ast.walk(node)):
+    if _reads_gradient(node):
         return True
     if not depth:
         return False
-    wanted = _outermost_keys(node)
+    values = _values(program.tree_of(node))
     return any(
         holds_gradients(program, value, depth - 1)
-        for targets, value in _bound(program.tree_of(node).nodes)
-        if any(wanted & _outermost_keys(target) for target in targets)
+        for name in _outermost_keys(node)
+        for value in values.get(name, ())
     )
+
+
+@lru_cache(KEPT)
+def _reads_gradient(node: ast.AST) -> bool:
+    return any(
+        isinstance(inner, ast.Attribute) and inner.attr == "grad" for inner in ast.walk(node)
+    )
+
+
+@lru_cache(_TREES)
+def _values(tree: Tree) -> dict[str, list[ast.expr]]:
+    """What each name and attribute of a document is bound to."""
+    found: dict[str, list[ast.expr]] = {}
+    for targets, value in _bound(tree.nodes):
+        for name in {name for target in targets for name in _outermost_keys(target)}:
+            found.setdefault(name, []).append(value)
+    return found
 
 
 def _outermost_keys(node: ast.AST) -> set[str]:

@@ -16,10 +16,10 @@ ScopeNode = ast.Module | ast.FunctionDef
 LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 #: Exceptions with which an iterator ends.
 _END_OF_DATA = frozenset({"StopIteration", "StopAsyncIteration"})
-_KEPT = 4096  #: nodes whose answers are remembered
+KEPT = 4096  #: nodes whose answers are remembered
 
 
-@lru_cache(_KEPT)
+@lru_cache(KEPT)
 def source_of(node: ast.AST) -> str:
     """The source of a node, as `ast.unparse` formats it."""
     return ast.unparse(node)
@@ -114,7 +114,7 @@ def is_constant(node: ast.AST | None, value: object) -> bool:
     return isinstance(node, ast.Constant) and (type(node.value), node.value) == (type(value), value)
 
 
-@lru_cache(_KEPT)
+@lru_cache(KEPT)
 def is_generator(node: ast.AST) -> bool:
     """Whether a function yields."""
     pending = list(ast.iter_child_nodes(node))
@@ -127,7 +127,7 @@ def is_generator(node: ast.AST) -> bool:
     return False
 
 
-@lru_cache(_KEPT)
+@lru_cache(KEPT)
 def assigned_in(loop: LoopNode) -> frozenset[str]:
     """The names that the body of a loop assigns to."""
     return frozenset(

@@ -39,6 +39,9 @@ _PLURALS = {
     "setting": "settings",
 }
 
+_DIVIDES = (
+    "the parameters agree after the steps, so the optimizer may divide the work among the ranks"
+)
 _PARTS = "the ranks exchange activations, so each may hold a part of one model"
 
 
@@ -82,7 +85,13 @@ class ParityView(RunView):
             replace(parity, items=tuple(chosen(parity.items, names))) for parity in snapshot.parity
         ]
         self._differing = disagreements(self._parities)
-        self.flags = _find_flags(self._parities, self._differing, parts=self._are_parts())
+        self.flags = _find_flags(
+            self._parities,
+            self._differing,
+            parts=self._are_parts(),
+            hooked=_hooked(snapshot),
+            stepped=_stepped(snapshot),
+        )
 
     def _are_parts(self) -> bool:
         """Whether the ranks may hold different parts of one model."""
@@ -271,7 +280,12 @@ def _of_joined(name: str, parities: Sequence[RankParity]) -> bool:
 
 
 def _find_flags(
-    parities: Sequence[RankParity], differing: Sequence[Disagreement], *, parts: bool
+    parities: Sequence[RankParity],
+    differing: Sequence[Disagreement],
+    *,
+    parts: bool,
+    hooked: Collection[str],
+    stepped: bool,
 ) -> list[Flag]:
     """One flag for each object and role that differs, the most severe first.
 
@@ -279,11 +293,17 @@ def _find_flags(
     ----------
     parts
         Whether the ranks may hold different parts of one model.
+    hooked
+        Models with a communication hook.
+    stepped
+        Whether every rank took optimizer steps in the run, after which copies with unequal
+        gradients or states are unequal, too, unless the program brings them together.
     """
     wrapped = {name for parity in parities for name in parity.wrapped}
     copied = {name for parity in parities for name in parity.synchronized_buffers}
     measured = {d.name: Measured(parity.rank, d) for parity in parities for d in parity.differences}
     trained = {item.name for parity in parities for item in parity.items if item.role == "gradient"}
+    equal = _equal_parameters(parities, differing)
     found = []
     for (name, role), members in group(differing, lambda d: (_owner(d.name, d.role), d.role)):
         first = members[0]
@@ -304,6 +324,13 @@ def _find_flags(
             why = "join() makes parameters equal at its end, but not the optimizer's state"
             found.append(Flag("warning", f"{text}; {why}"))
             continue
+        if role == "gradient" and name in hooked:
+            found.append(Flag("hint", f"{text}; a communication hook may average them in part"))
+            continue
+        brought = role == "state" or (role == "gradient" and name not in wrapped)
+        if stepped and brought and all(_parameter_of(member) in equal for member in members):
+            found.append(Flag("hint", f"{text}; {_DIVIDES}"))
+            continue
         kept_equal = name in wrapped or (role == "state" and bool(wrapped))
         if parts and not kept_equal:
             found.append(Flag("hint", f"{text}; {_PARTS}"))
@@ -311,6 +338,34 @@ def _find_flags(
         found.append(_judged(role, text, kept_equal, name in copied, bool(trained)))
     different = {member.name for member in differing}
     return ordered([*found, *_not_finite(parities, different)])
+
+
+def _hooked(snapshot: Snapshot) -> frozenset[str]:
+    """The models in DDP whose gradients a communication hook combines."""
+    trained = (model for one in snapshot.training for model in one.models)
+    return frozenset(model.name for model in trained if model.communication_hook)
+
+
+def _stepped(snapshot: Snapshot) -> bool:
+    """Whether every rank stepped each of its optimizers in the run."""
+    steps = [[one.steps for one in training.optimizers] for training in snapshot.training]
+    return len(steps) > 1 and all(own and min(own) > 0 for own in steps)
+
+
+def _parameter_of(found: Disagreement) -> str:
+    """The parameter to which a gradient or an entry of an optimizer's state belongs."""
+    if found.role == "gradient":
+        return found.name.removesuffix(".grad")
+    return found.name.partition(".state.")[2].rpartition(".")[0]
+
+
+def _equal_parameters(
+    parities: Sequence[RankParity], differing: Sequence[Disagreement]
+) -> frozenset[str]:
+    """The parameters that are equal on all ranks."""
+    named = [{x.name for x in parity.items if x.role == "parameter"} for parity in parities]
+    shared = set.intersection(*named) if named else set()
+    return frozenset(shared - {found.name for found in differing})
 
 
 def _not_finite(parities: Sequence[RankParity], different: Collection[str]) -> list[Flag]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from ..diagnosis.communication import reduce_nothing
 from ..formatting import ranks_label
 from ..model import Snapshot
 from ..model.agreements import readers
@@ -48,6 +49,12 @@ class _Table:
 
 
 _SAMPLER = "give the loader a DistributedSampler"
+#: Samplers of PyTorch, accelerate and Lightning, which divide data without repeating it.
+_KNOWN_SAMPLERS = frozenset({
+    "", "BatchSampler", "DistributedSampler", "DistributedSamplerWrapper", "RandomSampler",
+    "SeedableRandomSampler", "SequentialSampler", "SubsetRandomSampler", "WeightedRandomSampler",
+    "UnrepeatedDistributedSampler", "UnrepeatedDistributedSamplerWrapper",
+})  # fmt: skip
 
 
 class PartitionView(RunView):
@@ -87,7 +94,9 @@ class PartitionView(RunView):
         self._readers = readers(snapshot.agreements)
         trains = _trained_ranks(snapshot)
         divided = {name: self._divided(by_rank) for name, by_rank in self._loaders.items()}
-        self.flags = _find_flags(divided, trains=trains, runs=self._runs)
+        ended = snapshot.outcome == "ok"
+        apart = ended and reduce_nothing(snapshot.ranks)
+        self.flags = _find_flags(divided, trains=trains, runs=self._runs, ended=ended, apart=apart)
 
     def _text(self) -> list[str]:
         lines: list[str] = []
@@ -376,7 +385,12 @@ def _trained_ranks(snapshot: Snapshot) -> frozenset[int]:
 
 
 def _find_flags(
-    loaders: Mapping[str, Mapping[int, LoaderPartition]], *, trains: Collection[int], runs: bool
+    loaders: Mapping[str, Mapping[int, LoaderPartition]],
+    *,
+    trains: Collection[int],
+    runs: bool,
+    ended: bool,
+    apart: bool,
 ) -> list[Flag]:
     """Flags for the loaders, the most severe first.
 
@@ -386,13 +400,18 @@ def _find_flags(
         Ranks that trained in loops over loaders: their other loaders are for evaluation.
     runs
         Whether the ranks were asked one after the other while they ran, so that counts differ.
+    ended
+        Whether the run ended without a failure, so that no rank waited for ever.
+    apart
+        Whether the ranks reduced nothing: each trains a model of its own.
     """
     found: list[Flag] = []
     for name, by_rank in loaders.items():
         seen = division(by_rank)
         short = safe.middle(name, 60)
         if seen.ranks:
-            found += _of_loader(short, by_rank, seen, runs=runs)
+            own = apart and any(loader.trained for loader in by_rank.values())
+            found += _of_loader(short, by_rank, seen, runs=runs, ended=ended, own=own)
             found += _of_order(short, by_rank, trains)
         elif problem := _problem(by_rank):
             found.append(Flag("hint", f"{short} could not be counted: {problem}"))
@@ -401,12 +420,18 @@ def _find_flags(
 
 
 def _of_loader(
-    name: str, by_rank: Mapping[int, LoaderPartition], seen: Division, *, runs: bool
+    name: str,
+    by_rank: Mapping[int, LoaderPartition],
+    seen: Division,
+    *,
+    runs: bool,
+    ended: bool,
+    own: bool,
 ) -> list[Flag]:
     found = []
     # ranks that were asked while they ran may be in different epochs
     if not runs or len({x.last.number for x in by_rank.values() if x.last is not None}) == 1:
-        found += _overlap(name, by_rank, seen)
+        found += _overlap(name, by_rank, seen, own=own)
     if problem := _problem(by_rank):
         found.append(Flag("hint", f"some batches of {name} could not be counted: {problem}"))
     if runs:
@@ -418,8 +443,9 @@ def _of_loader(
             f"{words.count(seen.gaps, 'sample')} of {name} went to no rank "
             f"(index {_indices(seen.first_gap)}"
         )
-        if dropped:
-            found.append(Flag("hint", f"{text}): drop_last leaves them out"))
+        by = _own_sampler(by_rank) if _divides(by_rank) else ""
+        if by or dropped:
+            found.append(Flag("hint", f"{text}): {by or 'drop_last'} leaves them out"))
         elif missing and len(seen.ranks) < max(loader.replicas or 0 for loader in by_rank.values()):
             found.append(Flag("warning", f"{text}): only {words.ranks(seen.ranks)} iterated"))
         else:
@@ -428,12 +454,14 @@ def _of_loader(
         counts = sorted(seen.batches.items(), key=lambda item: item[1])
         (fewest, low), (most, high) = counts[0], counts[-1]
         when = f" in epoch {seen.epoch}" if seen.epoch else ""
-        text = (
-            f"{name} gave rank {fewest} {words.count(low, 'batch')} and rank {most} {high:,}"
-            f"{when}: the ranks with more then wait in a collective for the others; make the "
-            "counts even, or use join()"
-        )
-        found.append(Flag("warning", text))
+        text = f"{name} gave rank {fewest} {words.count(low, 'batch')} and rank {most} {high:,}"
+        text += f"{when}: "
+        if ended:
+            text += "with a collective in the loop, the ranks with more would wait for the others"
+            found.append(Flag("hint", text))
+        else:
+            text += "the ranks with more then wait in a collective for the others; make the "
+            found.append(Flag("warning", f"{text}counts even, or use join()"))
     return found
 
 
@@ -459,7 +487,10 @@ def _of_order(
     return [Flag("warning", text)]
 
 
-def _overlap(name: str, by_rank: Mapping[int, LoaderPartition], seen: Division) -> list[Flag]:
+def _overlap(
+    name: str, by_rank: Mapping[int, LoaderPartition], seen: Division, *, own: bool
+) -> list[Flag]:
+    """Flags for samples that several ranks got; `own`: each rank trains a model of its own."""
     indexed = all(loader.indexed for loader in by_rank.values())
     if not indexed:
         if not seen.overlap:
@@ -484,8 +515,11 @@ def _overlap(name: str, by_rank: Mapping[int, LoaderPartition], seen: Division) 
     if seen.identical:
         text = (
             f"{words.ranks(seen.ranks)} each got the same {words.count(seen.covered, 'sample')} of "
-            f"{name}: {_SAMPLER}, unless this is an evaluation that every rank repeats"
+            f"{name}"
         )
+        if own:
+            return [Flag("hint", f"{text}, and averaged nothing: each trains a model of its own")]
+        text += f": {_SAMPLER}, unless this is an evaluation that every rank repeats"
         return [Flag("warning", text)]
     text = (
         f"{words.count(seen.overlap, 'sample')} of {name} went to more than one rank "
@@ -497,11 +531,19 @@ def _overlap(name: str, by_rank: Mapping[int, LoaderPartition], seen: Division) 
         return [Flag("hint", f"{text}: {parts}, as with tensor parallelism")]
     if not _divides(by_rank):
         return [Flag("warning", f"{text}: {_SAMPLER}")]
+    if sampler := _own_sampler(by_rank):
+        return [Flag("hint", f"{text}: {sampler} gives them so")]
     if len({loader.subset for loader in by_rank.values()}) > 1:
         text += ": the ranks split the data differently before it is divided"
     elif seen.gaps and any(loader.shuffles for loader in by_rank.values()):
         text += ": give the samplers of all ranks the same seed and the same epoch"
     return [Flag("warning", text)]
+
+
+def _own_sampler(by_rank: Mapping[int, LoaderPartition]) -> str:
+    """The class of a sampler of the program's own, which may repeat and omit samples by design."""
+    names = {loader.sampler for loader in by_rank.values()}
+    return "" if len(names) > 1 or names & _KNOWN_SAMPLERS else safe.middle(names.pop(), 40)
 
 
 def _divides(by_rank: Mapping[int, LoaderPartition]) -> bool:

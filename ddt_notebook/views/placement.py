@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..diagnosis.communication import hold_parts
+from ..diagnosis.communication import hold_parts, may_be_averaged
 from ..formatting import rank_list
 from ..model import Snapshot
 from ..model.collective import shape_label
@@ -80,10 +80,12 @@ class PlacementView(RunView):
         held = {rank: chosen(own, names) for rank, own in snapshot.shards.items()}
         self._shards = shards.by_object(held)
         parts = functools.cache(functools.partial(hold_parts, snapshot.ranks))
+        averaged = functools.cache(functools.partial(may_be_averaged, snapshot.ranks))
         trained = {one.rank for one in snapshot.training if one.backwards}
         trained -= {report.rank for report in snapshot.ranks if report.error is not None}
         divided = frozenset(name for name, own in self._shards.items() if _has_mesh(own))
-        self.flags = _find_flags(self._placements, parts, trained, snapshot.hosts, divided)
+        exchange = _Exchange(parts, averaged)
+        self.flags = _find_flags(self._placements, exchange, trained, snapshot.hosts, divided)
 
     def _text(self) -> list[str]:
         head, *rows = _grid(self._placements) or [()]
@@ -372,7 +374,7 @@ def _numbered(names: Sequence[str]) -> str:
 
 def _find_flags(
     placements: Sequence[RankPlacement],
-    parts: Callable[[tuple[str, ...]], bool],
+    exchange: _Exchange,
     trained: Collection[int],
     hosts: Mapping[int, str],
     divided: Collection[str],
@@ -381,8 +383,8 @@ def _find_flags(
 
     Parameters
     ----------
-    parts
-        Whether the ranks may hold different parts of a model whose parameters have these shapes.
+    exchange
+        What the ranks may have sent one another.
     trained
         The ranks that made a backward pass without a failure: their batches were on the right
         device, and other tensors, such as a dataset, may be anywhere.
@@ -391,7 +393,7 @@ def _find_flags(
     """
     found: dict[tuple[str, str], list[int]] = {}
     for placement in placements:
-        flags_of_rank = _of_rank(placement, parts if len(placements) > 1 else None, divided)
+        flags_of_rank = _of_rank(placement, exchange if len(placements) > 1 else None, divided)
         if placement.rank not in trained:
             flags_of_rank += _apart(placement.objects)
         for flag in flags_of_rank:
@@ -406,7 +408,7 @@ def _find_flags(
 
 def _of_rank(
     placement: RankPlacement,
-    parts: Callable[[tuple[str, ...]], bool] | None,
+    exchange: _Exchange | None,
     divided: Collection[str],
 ) -> list[tuple[str, str]]:
     found = []
@@ -415,11 +417,11 @@ def _of_rank(
             found += _mixed_devices(item)
             found += _unregistered(item)
             if (
-                parts is not None
+                exchange is not None
                 and item.stepped_alone
                 and not (item.wrapper or item.name in divided)
             ):
-                found.append(_not_wrapped(item, parts))
+                found.append(_not_wrapped(item, exchange))
     if placement.unreadable:
         text = (
             f"{safe.listing(placement.unreadable)} could not be inspected: it raised an exception"
@@ -476,12 +478,33 @@ def _unregistered(item: PlacedObject) -> list[tuple[str, str]]:
     return found
 
 
-def _not_wrapped(item: PlacedObject, parts: Callable[[tuple[str, ...]], bool]) -> tuple[str, str]:
-    text = f"{item.name} is trained but not wrapped in DDP or FSDP: each rank trains "
+@dataclass(frozen=True, slots=True)
+class _Exchange:
+    """What the ranks may have sent one another.
+
+    Attributes
+    ----------
+    parts
+        Whether the ranks may hold different parts of a model whose parameters have these shapes.
+    averaged
+        Whether they may have averaged the gradients or the parameters of such a model.
+    """
+
+    parts: Callable[[tuple[str, ...]], bool]
+    averaged: Callable[[tuple[str, ...]], bool]
+
+
+def _not_wrapped(item: PlacedObject, exchange: _Exchange) -> tuple[str, str]:
+    text = f"{item.name} is trained but not wrapped in DDP or FSDP: "
     parameters = (tensor for tensor in item.tensors if tensor.role == "parameter")
-    if parts(tuple(shape_label(one.shape) for one in parameters)):
-        return ("hint", f"{text}its own; they exchange activations, as parts of one model do")
-    text += "a copy of its own, unless the program averages the gradients itself"
+    shapes = tuple(shape_label(one.shape) for one in parameters)
+    if exchange.parts(shapes):
+        text += "each rank trains its own; they exchange activations, as parts of one model do"
+        return ("hint", text)
+    if exchange.averaged(shapes):
+        text += "the ranks exchange tensors as large as its parameters, as a program does that "
+        return ("hint", f"{text}averages the gradients itself")
+    text += "each rank trains a copy of its own, unless the program averages the gradients itself"
     return ("warning", text)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from itertools import pairwise
@@ -16,7 +17,7 @@ from ddt_notebook.model.training import RankTraining, ReplicatedTensor, SummedFo
 from ddt_notebook.program.gradients import inputs_from
 from ddt_notebook.program.sharded_values import shares_in_class
 
-from .loaders import Shared, samples, shared_loaders
+from .loaders import Shared, samples, shared_loaders, used_loaders
 from .parallel_groups import take_parts
 
 #: From this share on, a gap beside the shards may be a split for another use. From 0.025 to 0.2
@@ -54,6 +55,8 @@ def _wrong_sampler(shared: Shared) -> Finding | None:
     fewer = [rank for rank, (_, replicas) in parts.items() if (replicas or 0) > size]
     if not alike and (not fewer or size < shared.context.snapshot.world_size):
         return None
+    if alike and _one_part_for_each_group(shared):
+        return None
     wrong = [r for r, part in parts.items() if part != (position[r], size)]
     seen, first = shared.division, shared.first()
     return conclude(
@@ -80,6 +83,28 @@ def _wrong_sampler(shared: Shared) -> Finding | None:
         ],
         confidence="likely",
     )
+
+
+def _one_part_for_each_group(shared: Shared) -> bool:
+    """Whether the ranks that get the same part are groups of equal size that exchange tensors.
+
+    So a mesh is fed of which one axis divides the model and the other one the data.
+    """
+    context = shared.context
+    sharing: dict[int | None, list[int]] = defaultdict(list)
+    loaders = used_loaders(context)[shared.name]
+    for rank, loader in sorted(loaders.items()):
+        sharing[loader.replica].append(rank)
+    sizes = {len(ranks) for ranks in sharing.values()}
+    if {loader.replicas for loader in loaders.values()} != {len(sharing)} or len(sizes) != 1:
+        return False
+    groups = {
+        call.members
+        for report in context.snapshot.ranks
+        for call in report.calls
+        if call.kind == "collective" and call.group != "0"
+    }
+    return min(sizes) > 1 and all(tuple(ranks) in groups for ranks in sharing.values())
 
 
 def samplers_disagree(context: Context) -> Iterator[Finding]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Fact, Position
 from ddt_notebook.model.frameworks.deepspeed import ENGINE, MEMBERS
 from ddt_notebook.program.gradients import holds_gradients
+from ddt_notebook.program.nodes import argument
 from ddt_notebook.program.sharded_values import slices_by_rank
 
 
@@ -83,18 +86,32 @@ def _in_engines(context: Context) -> Iterator[Team]:
 def _reduced_by_hand(context: Context) -> Iterator[Team]:
     """Yield the teams of gradients that the cell reduces: ``dist.all_reduce(p.grad)``."""
     lines: Counter[tuple[tuple[int, ...], str, int]] = Counter()
+    several: set[tuple[tuple[int, ...], str, int]] = set()
     for report in context.snapshot.ranks:
         for call in report.calls:
             if call.op == "all_reduce" and call.where is not None and len(call.members) > 1:
-                lines[call.members, call.where.file, call.where.line] += 1
+                at = (call.members, call.where.file, call.where.line)
+                lines[at] += 1
+                if any(math.prod(shape) > 1 for shape in call.shapes):
+                    several.add(at)
     times: Counter[tuple[int, ...]] = Counter()
     for (members, file, line), number in lines.items():
         written = context.program.call_at(Position(file=file, line=line), "all_reduce")
-        if written is not None and holds_gradients(context.program, written):
+        if written is None or not holds_gradients(context.program, written):
+            continue
+        # a number that was computed from gradients is their norm, which tensor parallelism sums
+        if (members, file, line) in several or _is_gradient(argument(written, 0, "tensor")):
             times[members] += number
     for members, reduced in times.items():
         if reduced:
             yield Team(members, Fact(kind="cell-reduces-gradients", values={"calls": reduced}))
+
+
+def _is_gradient(node: ast.expr | None) -> bool:
+    """Whether an expression is ``p.grad`` or ``p.grad.data``."""
+    while isinstance(node, ast.Attribute) and node.attr != "grad":
+        node = node.value
+    return isinstance(node, ast.Attribute)
 
 
 def take_parts(context: Context, ranks: Iterable[int]) -> bool:

@@ -443,7 +443,7 @@ def describe(loader: DataLoader[Any], subsets: list[Any], dataset: Any) -> Loade
         replica=replica,
         seed=seed if isinstance(seed, int) else None,
         padding=_padding(divider, _size(loader.dataset)),
-        drop_last=bool(loader.drop_last or getattr(sampler, "drop_last", False)),
+        drop_last=any(getattr(one, "drop_last", False) for one in (loader, batches, sampler)),
         workers=loader.num_workers,
         batch_size=loader.batch_size,
         expected_batches=_size(loader),

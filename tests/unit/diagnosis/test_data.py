@@ -240,6 +240,28 @@ class TestSamplers:
         parts = [sampled(ALL[r::4], r, 4) for r in range(2)]
         assert causes(diagnose(scene(*parts))) == [("sampler-for-wrong-rank", [0, 1])]
 
+    def test_one_part_for_each_tensor_parallel_group(self) -> None:
+        """A mesh by hand: ranks 0 and 1 divide the model, and so do ranks 2 and 3."""
+        half = list(range(12)), list(range(12, 24))
+        run = scene(*(sampled(half[r // 2], r // 2) for r in range(4)))
+        assert [cause for cause, _ in causes(diagnose(run))] == ["sampler-for-wrong-rank"]
+        groups = ((0, 1), (0, 1), (2, 3), (2, 3))
+        ranks = tuple(
+            rank(r, all_reduce(1, group=str(1 + r // 2), members=groups[r])) for r in range(4)
+        )
+        assert not causes(diagnose(replace(run, ranks=ranks)))
+
+    @pytest.mark.parametrize(("shape", "team"), [((1,), False), ((), False), ((8,), True)])
+    def test_ranks_that_sum_the_norm_of_their_parts_are_no_replicas(
+        self, shape: tuple[int, ...], team: bool
+    ) -> None:
+        """Tensor parallelism sums the squares of the gradients over the parts of the model."""
+        source = f"{SOURCE}\nnorm = sum(p.grad.pow(2).sum() for p in parts)\nall_reduce(norm)"
+        run = scene(*(loader(list(range(SIZE))) for _ in range(2)), source=source, ddp=False)
+        calls = all_reduce(5, members=(0, 1), shapes=(shape,))
+        run = replace(run, ranks=tuple(rank(r, calls) for r in (0, 1)))
+        assert bool(causes(diagnose(run))) is team
+
     def test_that_fit_are_silent(self) -> None:
         assert not causes(diagnose(scene(sampled(EVEN, 0), sampled(ODD, 1))))
 

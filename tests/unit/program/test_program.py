@@ -342,6 +342,24 @@ class TestValues:
         assert first_change(waited, at(1), "isend") is None
 
     @pytest.mark.parametrize(
+        ("kept", "line"),
+        [
+            ("parts.append(x)", 3),
+            ("self.parts[name] = x", 3),
+            ("parts += [x]", 2),
+            ("pending.append((work_of, {'part': x}))", 3),
+            ("parts.append(x * 2)", 2),
+            ("log.append(x.item())", 2),
+        ],
+    )
+    def test_a_list_that_keeps_a_tensor_does_not_read_it(self, kept: str, line: int) -> None:
+        """Sharded optimizers collect the buffers, then wait, and then read them."""
+        cell = program(f"works.append(irecv(x, 1))\n{kept}\nprint(x)")
+        read = first_read(cell, at(1), "irecv")
+        assert read is not None
+        assert read.line == line
+
+    @pytest.mark.parametrize(
         ("source", "slices"),
         [
             ("shard = data[rank * 4 : rank * 4 + 4]", True),

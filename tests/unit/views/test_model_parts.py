@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import ddt_notebook as ddt
@@ -9,6 +11,7 @@ from ddt_notebook.model import Call, Cell, RankReport, Snapshot
 from ddt_notebook.model.collective import Shape
 from ddt_notebook.model.parity import ParityItem, ParityRole, RankParity
 from ddt_notebook.model.placement import PlacedObject, RankPlacement, TensorPlacement
+from ddt_notebook.model.training import ModelTraining, OptimizerTraining, RankTraining
 
 BOTH = ("hint", "hint")
 SHAPES = ((16, 8), (16,))
@@ -67,18 +70,66 @@ def test_ranks_that_pass_activations_hold_parts_of_a_model(calls: tuple[Call, ..
 
 
 @pytest.mark.parametrize(
-    "calls",
+    ("calls", "placed"),
     [
-        (),
-        (sent("all_reduce", (1,)),),
-        (sent("all_reduce", SHAPES[0]), sent("all_reduce", SHAPES[1])),
-        (sent("all_reduce", (16 * 8 + 16,)),),
-        (sent("all_gather", (64, 2)),),
+        ((), "warning"),
+        ((sent("all_reduce", (1,)),), "warning"),
+        # the program may average the gradients itself: then a missing wrapper is no fault
+        ((sent("all_reduce", SHAPES[0]), sent("all_reduce", SHAPES[1])), "hint"),
+        ((sent("all_reduce", (16 * 8 + 16,)),), "hint"),
+        ((sent("all_gather", (64, 2)),), "warning"),
     ],
     ids=["nothing", "a metric", "gradients", "gradients in a bucket", "predictions"],
 )
-def test_whole_models_that_differ_are_flagged(calls: tuple[Call, ...]) -> None:
-    assert flags(*calls) == ("warning", "warning")
+def test_whole_models_that_differ_are_flagged(calls: tuple[Call, ...], placed: str) -> None:
+    assert flags(*calls) == (placed, "warning")
+
+
+def _stepped_alike(
+    role: ParityRole, name: str, *, steps: int, equal: bool, hook: bool = False
+) -> str:
+    """The kind of flag for a tensor that differs beside a parameter, after optimizer steps."""
+    items = (
+        ParityItem(name="model.w", role="parameter", value="0"),
+        ParityItem(name=name, role=role, value="0"),
+    )
+    other = tuple(replace(one, value="1") for one in items)
+    parities = (
+        RankParity(rank=0, items=items, wrapped=("model",) if hook else ()),
+        RankParity(
+            rank=1,
+            items=(items[0] if equal else other[0], other[1]),
+            wrapped=("model",) if hook else (),
+        ),
+    )
+    training = tuple(
+        RankTraining(
+            rank=rank,
+            optimizers=(OptimizerTraining(name="optimizer", kind="Muon", steps=steps),),
+            models=(ModelTraining(name="model", communication_hook=hook),),
+        )
+        for rank in (0, 1)
+    )
+    snapshot = Snapshot(
+        cell=Cell(number=1, source=""), world_size=2, parity=parities, training=training
+    )
+    return next(f.kind for f in ddt.parity(snapshot).flags if name in f.text)
+
+
+def test_an_optimizer_may_divide_its_work_among_the_ranks() -> None:
+    """Muon and hand-written ZeRO keep each state on one rank, and the parameters agree."""
+    state = "optimizer.state.model.w.momentum_buffer"
+    assert _stepped_alike("state", state, steps=3, equal=True) == "hint"
+    assert _stepped_alike("gradient", "model.w.grad", steps=3, equal=True) == "hint"
+    # restored on one rank only, and not stepped yet: the next step parts the copies
+    assert _stepped_alike("state", state, steps=0, equal=True) == "warning"
+    assert _stepped_alike("state", state, steps=3, equal=False) == "warning"
+    assert _stepped_alike("gradient", "model.w.grad", steps=3, equal=False) == "warning"
+
+
+def test_a_communication_hook_may_leave_gradients_unequal() -> None:
+    """post_localSGD_hook averages in subgroups."""
+    assert _stepped_alike("gradient", "model.w.grad", steps=3, equal=True, hook=True) == "hint"
 
 
 def _differing(*ranks: dict[str, ParityRole]) -> list[str]:

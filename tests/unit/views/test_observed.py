@@ -248,6 +248,21 @@ def test_flags_of_partition() -> None:
     assert [text.partition(":")[2].partition(":")[0] for text in uneven] == [
         " loader gave rank 1 1 batch and rank 0 5"
     ]
+    # each client of federated learning has its own number; nobody waited in the loop
+    assert uneven[0].startswith("hint:")
+    whole = loader(*range(64), dataset_size=64)
+    assert divided(whole, whole)[0].startswith(
+        "warning: ranks 0 and 1 each got the same 64 samples"
+    )
+    whole = replace(whole, epochs=tuple(replace(one, trained=5) for one in whole.epochs))
+    (text,) = divided(whole, whole)
+    assert text.startswith("hint: ranks 0 and 1 each got the same 64 samples of loader, and")
+    own = {"replicas": 2, "dataset_size": 128, "sampler": "RepeatAugSampler"}
+    texts = divided(loader(*range(64), replica=0, **own), loader(*range(60, 120), replica=1, **own))
+    assert [text.partition("): ")[2] for text in texts if "): " in text] == [
+        "RepeatAugSampler gives them so",
+        "RepeatAugSampler leaves them out",
+    ], texts
     settings = {"replicas": 4, "dataset_size": 128}
     both = loader(*range(64), replica=0, **settings), loader(*range(64), replica=0, **settings)
     assert divided(*both)[-1].startswith(
@@ -331,7 +346,7 @@ def _passes(*batches: int, broken_off: bool = False, joined: bool = False) -> Lo
         # ranks that have got to different epochs
         ((_passes(5, 3, broken_off=True), _passes(4, 4, 1, broken_off=True)), "and rank 0 5 in"),
         # in the only epoch: more than another rank had in total, or nothing is reported
-        ((_passes(5, broken_off=True), _passes(4)), "rank 1 4 batches and rank 0 5: the"),
+        ((_passes(5, broken_off=True), _passes(4)), "rank 1 4 batches and rank 0 5: with"),
         ((_passes(4, broken_off=True), _passes(4)), ""),
         ((_passes(3, broken_off=True), _passes(4)), ""),
         ((_passes(3, broken_off=True), _passes(2, broken_off=True)), ""),
