@@ -569,10 +569,7 @@ class _Recording:
 
     def _what_was_seen(self) -> str:
         """What the processes of a command without ranks did."""
-        # a ``--`` may stand before the command
-        launched = {Path(word).name for word in self._options.command[:2]}
-        whose = "; Horovod's own collectives are not recorded" if "horovodrun" in launched else ""
-        return f"{recorder_folder.what_was_seen(recorder_folder.processes(self._folder))}{whose}"
+        return recorder_folder.what_was_seen(recorder_folder.processes(self._folder))
 
     def _counts(self, snapshot: Snapshot) -> str:
         """What was seen and found in the ranks that were reported last."""

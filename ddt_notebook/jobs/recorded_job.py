@@ -494,7 +494,9 @@ class RecordedJob:
             world_size=self.world_size,
             backend=first.backend,
             has_group=False,
-            framework=first.framework,
+            framework=next(
+                (one.started.framework for one in self.ranks if one.started.framework), ""
+            ),
             hang_after_s=hang_after_s,
             duration_s=round(max(0.0, at - first.started_s - began[first.wall_s]), 6),
             created=_iso(first.wall_s),

@@ -45,7 +45,7 @@ def what_was_seen(imported: int) -> str:
     processes = "1 process" if imported == 1 else f"{imported} processes"
     return (
         f"{processes} of this command imported torch, and none called "
-        "torch.distributed.init_process_group"
+        "torch.distributed.init_process_group or hvd.init of horovod.torch"
     )
 
 

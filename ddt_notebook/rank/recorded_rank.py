@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import faulthandler
+import functools
 import os
 import signal
 import socket
@@ -80,6 +81,11 @@ _LONGEST_SOCKET_PATH = 108
 #: How many processes may ask at the same time.
 _MOST_CONNECTIONS = 8
 _PEER = struct.Struct("3i")
+#: The variables in which launchers pass the host and the port at which ranks find each other.
+_MEETINGS = (
+    ("MASTER_ADDR", "MASTER_PORT"),
+    ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"),
+)
 #: A rank that catches exceptions of calls again and again notes only this many of them.
 _MOST_FAILURES = 20
 
@@ -117,7 +123,7 @@ class JobRecorder:
         recorder._log.init_hook = recorder._before_init
         user_warnings.install()
         recorder._log.install()
-        frameworks.watch(recorder._log)
+        frameworks.watch_job(recorder._log, recorder._before_init)
         gpus = int(os.environ.get(job_files.SIMULATED) or 0)
         if gpus and torch_private.available(SIMULATED_GPUS):
             recorder._log.simulate(gpus)
@@ -132,13 +138,15 @@ class JobRecorder:
         recorder = cls.installed
         if recorder is not None and recorder._tensorflow is None:
             recorder._tensorflow = TensorFlow()
-            recorder._tensorflow.watch_job(recorder._log, recorder._before_init)
+            begin = functools.partial(recorder._before_init, framework="tensorflow")
+            recorder._tensorflow.watch_job(recorder._log, begin)
             frameworks.add(recorder._tensorflow)
 
-    def _before_init(self, arguments: dict[str, Any]) -> AbstractContextManager[None]:
+    def _before_init(
+        self, arguments: dict[str, Any], framework: str = ""
+    ) -> AbstractContextManager[None]:
         if self._rank is None:
             try:
-                framework = "tensorflow" if self._tensorflow is not None else ""
                 self._rank = RecordedRank(Path(self._folder), self._log, arguments, framework)
                 if self._inputs is not None:
                     files = f"{socket.gethostname()}-{os.getpid()}"
@@ -413,7 +421,7 @@ class RecordedRank:
                 observed = own if observed is None else observed.updated(own)
         except Exception as error:  # noqa: BLE001  (a variable may raise anything)
             notes.append(f"what was trained could not be observed: {error}")
-        notes += simulated.take_notes()
+        notes += [*simulated.take_notes(), *frameworks.take_notes()]
         if self._log.problem:
             notes.append(f"a call could not be recorded: {self._log.problem}")
         return CellEnded(
@@ -523,5 +531,7 @@ def _job(arguments: Mapping[str, Any]) -> str:
         return run
     method = str(arguments.get("init_method") or "env://")
     if method.startswith("env://"):
-        return f"{os.environ.get('MASTER_ADDR', '')}:{os.environ.get('MASTER_PORT', '')}"
+        known = (names for names in _MEETINGS if names[1] in os.environ)
+        address, port = next(known, _MEETINGS[0])
+        return f"{os.environ.get(address, '')}:{os.environ.get(port, '')}"
     return method.partition("?")[0]

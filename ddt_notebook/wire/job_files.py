@@ -61,7 +61,7 @@ _LONGEST = 64 << 20
 class RankStarted(Message):
     """A process of a job has begun to form its process group, and is a rank from now on.
 
-    A worker of TensorFlow makes its strategy instead.
+    A worker of TensorFlow makes its strategy instead, and a rank of Horovod calls ``hvd.init()``.
 
     Attributes
     ----------
@@ -92,7 +92,7 @@ class RankStarted(Message):
     simulated_gpus
         How many GPUs the process simulates.
     framework
-        The framework whose worker it is, by its name in `model.frameworks`; empty for a rank of
+        The framework whose rank it is, by its name in `model.frameworks`; empty for a rank of
         ``torch.distributed``.
     """
 

@@ -770,16 +770,6 @@ def test_a_file_beside_the_script_that_hides_a_module_is_named(
     assert errors.rstrip().endswith(f"if that is not intended, rename {name}.py")
 
 
-def test_horovods_own_collectives_are_said_not_to_be_recorded(tmp_path: Path) -> None:
-    command = tmp_path / "horovodrun"
-    command.write_text("#!/bin/sh\n")
-    command.chmod(0o700)
-    status, _, errors = Job(tmp_path / "job", "--", command).end()
-    assert status == 0, errors
-    assert "no rank was seen" in errors
-    assert "Horovod's own collectives are not recorded" in errors
-
-
 def test_a_command_without_ranks_and_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     say = "import torch; print('alone'); raise SystemExit(3)"
     status, output, errors = Job(tmp_path / "job", "--", sys.executable, "-c", say).end()

@@ -28,6 +28,24 @@ class Preparation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecording:
+    """How a process of a job is recorded that may be a rank of a framework.
+
+    Attributes
+    ----------
+    after
+        The module of the framework after whose import it begins.
+    in_ranks
+        The class that records there, as `Description.in_ranks`. It is made with a function that it
+        calls, with what a rank of ``torch.distributed`` would give ``init_process_group``, when the
+        process becomes a rank.
+    """
+
+    after: str
+    in_ranks: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
     """A framework.
 
@@ -49,6 +67,8 @@ class Description:
         kinds that its rules use. Empty if `diagnosis.wording` has them.
     preparation
         None if it trains through ``torch.distributed`` and ranks need no preparation.
+    in_jobs
+        How its ranks in a job are recorded, if they do not form groups of ``torch.distributed``.
     operations
         Its collectives that torch lacks or that have other names there.
     by_tensor
@@ -77,6 +97,7 @@ class Description:
     rules: str = ""
     words: str = ""
     preparation: Preparation | None = None
+    in_jobs: JobRecording | None = None
     operations: Mapping[str, Operation] = field(default_factory=dict)
     by_tensor: bool = False
     meetings: frozenset[str] = frozenset()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..named_tensors import JOIN
 from ..operations import Operation
-from .description import Description, Preparation
+from .description import Description, JobRecording, Preparation
 
 #: Its initialisation.
 INIT = "hvd.init"
@@ -27,6 +27,9 @@ FRAMEWORK = Description(
         modules=("horovod", "horovod.torch"),
         install="run tools/build_horovod.py of this package's repository, which builds it",
         environment={"HOROVOD_LOG_LEVEL": "fatal"},
+    ),
+    in_jobs=JobRecording(
+        after="horovod.torch", in_ranks="ddt_notebook.rank.frameworks.horovod_job:HorovodJob"
     ),
     operations={
         "allreduce": _REDUCED,

@@ -1,16 +1,12 @@
 """What a rank does for Horovod: its rendezvous, the record of its collectives, the end of a wait.
 
 Horovod's ranks meet by the name of a tensor, in any order. Each name is recorded as a group of its
-own, with the number of the call under this name. All functions of ``horovod.torch`` pass through
-its library ``mpi_lib_v2``; there, a call only begins an operation, and a rank waits by its handle.
-Horovod's own wait is in C++ and cannot be ended, so the rank asks again and again here.
-
-Checked with Horovod 0.28.1. Names of its library stand in `_install` only.
+own, with the number of the call under this name. Horovod's own wait is in C++ and cannot be ended,
+so a rank of a session asks again and again here.
 """
 
 from __future__ import annotations
 
-import functools
 import gc
 import json
 import math
@@ -26,16 +22,17 @@ import torch
 from ...model.frameworks.horovod import INIT
 from ...model.named_tensors import JOIN, group_name
 from ...wire.records import CallRecord, Group
-from ..probes import training
 from ..probes.sockets import GroupSockets
+from . import horovod_library
 from .framework import Framework
+from .horovod_library import Library
 from .horovod_rendezvous import Rendezvous
 
 if TYPE_CHECKING:
     from ...wire.messages import RankSpec
     from ..probes.calls import CallLog
 
-_PACKAGE = "horovod/"
+PACKAGE = "horovod/"
 #: Shapes written for one call; more tensors are cut.
 _MOST_TENSORS = 4
 #: How often a rank looks whether an operation is complete, in seconds: first and at last. Horovod
@@ -52,8 +49,6 @@ _PLACES: dict[str, tuple[int, int, int | None, int | None]] = {
     "alltoall": (4, 5, None, None),
     "reducescatter": (2, 4, 3, None),
 }
-_PROCESS_SETS = "_get_process_set_ids_and_ranks"
-_REDUCTIONS = ("Average", "Sum", "Adasum", "Min", "Max", "Product")
 
 
 class Horovod(Framework):
@@ -62,7 +57,7 @@ class Horovod(Framework):
     def __init__(self) -> None:
         self._rank, self._world_size = 0, 1
         self._calls: CallLog | None = None
-        self._library: _Library | None = None
+        self._library: Library | None = None
         self._store: Any = None
         self._rendezvous: Rendezvous | None = None
         self._broken = self._freed = self._joining = False
@@ -78,7 +73,7 @@ class Horovod(Framework):
     def watch(self, calls: CallLog) -> None:
         """Record the collectives from now on."""
         self._calls = calls
-        self._library = _install(self)
+        self._library = horovod_library.install(self)
 
     def begin_run(self) -> None:
         """A request to end a wait of an earlier run is out of date."""
@@ -163,23 +158,28 @@ class Horovod(Framework):
             return function()
         if self._joining:
             return self._connected(function)
-        self._inits += 1
         self._chose = not plain
-        self._handle = 0
-        for known in (self._made, self._members, self._open, self._joins):
-            known.clear()
-        if self._inits > 1:
-            self._rounds.append("init")
-        members = tuple(members) or tuple(range(self._world_size))
-        record = CallRecord(op=INIT, kind="setup", number=self._inits)
-        record.group = Group("0", members)
+        record = self._record_of_init(members)
+        members = record.group.members
 
         def meet_and_make() -> Any:
             __tracebackhide__ = True
             self.meet(members)
             return self._connected(function)
 
-        return self._calls.record(record, meet_and_make, _PACKAGE)
+        return self._calls.record(record, meet_and_make, PACKAGE)
+
+    def _record_of_init(self, members: Sequence[int]) -> CallRecord:
+        """The record of ``hvd.init()``, with which all counts begin anew."""
+        self._inits += 1
+        self._handle = 0
+        for known in (self._made, self._members, self._open, self._joins):
+            known.clear()
+        if self._inits > 1:
+            self._rounds.append("init")
+        record = CallRecord(op=INIT, kind="setup", number=self._inits)
+        record.group = Group("0", tuple(members) or tuple(range(self._world_size)))
+        return record
 
     @staticmethod
     def _connected(function: Callable[[], Any]) -> Any:
@@ -204,9 +204,11 @@ class Horovod(Framework):
         if not self._library.is_initialised():
             return function()  # it raises
         record = self._record_of(op, args)
+        if record is None:
+            return function()
         tensors = _tensors(args)
         self._handle += 1  # Horovod takes one even if it refuses the call
-        handle, index = self._calls.issue(record, function, _PACKAGE, tensors)
+        handle, index = self._calls.issue(record, function, PACKAGE, tensors)
         self._handle = handle
         if index is not None:
             self._open[handle] = index
@@ -214,7 +216,8 @@ class Horovod(Framework):
             self._joins.add(handle)
         return handle
 
-    def _record_of(self, op: str, args: Sequence[Any]) -> CallRecord:
+    def _record_of(self, op: str, args: Sequence[Any]) -> CallRecord | None:
+        """The record of a call; None for one that cannot be recorded."""
         assert self._library is not None
         base = op.removeprefix("grouped_")
         record = CallRecord(op=op, asynchronous=True)
@@ -262,19 +265,8 @@ class Horovod(Framework):
         assert self._calls is not None
         index = self._open.pop(handle, None)
 
-        def look_and_take() -> Any:
-            __tracebackhide__ = True
-            pause_s = _LOOK_EVERY_S
-            while not poll(handle):
-                if self._freed and not self._joining:
-                    self._broken = True
-                    raise RuntimeError(_FREED)
-                time.sleep(pause_s)
-                pause_s = min(2 * pause_s, _LOOK_SELDOM_S)
-            return function()
-
         try:
-            result = self._calls.awaited(index, look_and_take)
+            result = self._calls.awaited(index, lambda: self._taken(handle, poll, function))
         except RuntimeError as error:
             self._broken |= "shut down" in str(error)
             raise
@@ -285,73 +277,17 @@ class Horovod(Framework):
             self._rounds.append("join")
         return result
 
-
-class _Library:
-    """What is used of Horovod, whose version decides where it is."""
-
-    def __init__(self, operations: Any) -> None:
-        self._operations, self._basics = operations, operations._basics
-        names = {getattr(self._basics, name): name.upper() for name in _REDUCTIONS}
-        self.reduction: Callable[[int], str | None] = names.get
-
-    def is_initialised(self) -> bool:
-        return bool(self._basics.is_initialized())
-
-    def initialise(self) -> None:
-        self._operations.init()
-
-    def shut_down(self) -> None:
-        self._operations.shutdown()
-
-    def process_sets(self) -> dict[int, list[int]]:
-        """Ranks of each process set, by its number."""
-        return dict(getattr(self._basics, _PROCESS_SETS)())
-
-
-def _install(rank: Horovod) -> _Library:
-    """Replace the functions of Horovod's library for torch, and its initialisation."""
-    import horovod.torch
-    from horovod.torch import functions, mpi_ops
-
-    library, basics = mpi_ops.mpi_lib, mpi_ops._basics
-    poll, wait = library.horovod_torch_poll, library.horovod_torch_wait_and_clear
-    init, before = basics.init, "horovod_torch_"
-
-    def begins(op: str, original: Callable[..., int]) -> Callable[..., int]:
-        def call(*args: Any) -> int:
-            __tracebackhide__ = True
-            return rank.begun(op, args, lambda: original(*args))
-
-        return call
-
-    for name in dir(library):
-        op, found, _ = name.removeprefix(before).partition("_async_")
-        if name.startswith(before) and (found or op in ("join", "barrier")):
-            setattr(library, name, begins(op, getattr(library, name)))
-
-    def waits(handle: int) -> Any:
+    def _taken(self, handle: int, poll: Callable[[int], int], function: Callable[[], Any]) -> Any:
+        """Look until an operation is complete, and take its result."""
         __tracebackhide__ = True
-        return rank.waited(handle, poll, lambda: wait(handle))
-
-    def initialises(comm: Any = None, process_sets: Any = None) -> Any:
-        __tracebackhide__ = True
-        members = comm if isinstance(comm, list) else ()
-        plain = comm is None and process_sets is None
-        return rank.initialised(members, lambda: init(comm, process_sets), plain)
-
-    broadcast_state = functions.broadcast_optimizer_state
-
-    @functools.wraps(broadcast_state)
-    def broadcasts_state(*args: Any, **kwargs: Any) -> Any:
-        with training.RECORD.paused():  # it makes a step, to get a state, and takes it back
-            return broadcast_state(*args, **kwargs)
-
-    functions.broadcast_optimizer_state = broadcasts_state
-    horovod.torch.broadcast_optimizer_state = broadcasts_state
-    library.horovod_torch_wait_and_clear = waits
-    library.horovod_torch_poll = lambda handle: rank.polled(handle, poll(handle))
-    basics.init = initialises
-    return _Library(mpi_ops)
+        pause_s = _LOOK_EVERY_S
+        while not poll(handle):
+            if self._freed and not self._joining:
+                self._broken = True
+                raise RuntimeError(_FREED)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LOOK_SELDOM_S)
+        return function()
 
 
 def _tensors(args: Sequence[Any]) -> Sequence[torch.Tensor]:

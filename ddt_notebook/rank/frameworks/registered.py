@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ...model.frameworks import Description, known_frameworks
+from ...model.frameworks import known_frameworks
+from ..after_import import AfterImport
 from ..probes.calls import CallLog
+from ..user_signals import let_through
 from .framework import Framework
 
 if TYPE_CHECKING:
@@ -18,19 +22,19 @@ if TYPE_CHECKING:
 
 def make(name: str) -> Framework:
     """What acts in this rank for a framework."""
-    return _made(known_frameworks()[name])
+    return _made(known_frameworks()[name].in_ranks)
 
 
-def _made(description: Description) -> Framework:
-    module, _, name = description.in_ranks.partition(":")
-    made = getattr(importlib.import_module(module), name)()
+def _made(in_ranks: str, *arguments: Any) -> Framework:
+    module, _, name = in_ranks.partition(":")
+    made = getattr(importlib.import_module(module), name)(*arguments)
     assert isinstance(made, Framework)
     return made
 
 
 #: Those that train through ``torch.distributed``; a session prepares its ranks for any other.
 FRAMEWORKS: list[Framework] = [
-    _made(one) for one in known_frameworks().values() if one.preparation is None
+    _made(one.in_ranks) for one in known_frameworks().values() if one.preparation is None
 ]
 
 
@@ -38,6 +42,38 @@ def watch(calls: CallLog) -> None:
     """Prepare to record what each framework does; see `Framework.watch`."""
     for framework in FRAMEWORKS:
         framework.watch(calls)
+
+
+def watch_job(calls: CallLog, become_rank: Callable[..., object]) -> None:
+    """Prepare to record what each framework does in a process of a job.
+
+    Parameters
+    ----------
+    calls
+        See `Framework.watch`.
+    become_rank
+        Is called when the process becomes a rank of a framework that does not form groups of
+        ``torch.distributed``, with what a rank would give ``init_process_group``, and with the
+        name of the framework as ``framework``.
+    """
+    watch(calls)
+    for one in known_frameworks().values():
+        if one.in_jobs is not None:
+            become = functools.partial(become_rank, framework=one.name)
+            begin = functools.partial(_begin_in_job, one.in_jobs.in_ranks, calls, become)
+            AfterImport(one.in_jobs.after, begin).install()
+
+
+def _begin_in_job(
+    in_ranks: str, calls: CallLog, become_rank: Callable[..., object], _: ModuleType
+) -> None:
+    try:
+        framework = _made(in_ranks, become_rank)
+        framework.watch(calls)
+        add(framework)
+    except Exception as error:  # noqa: BLE001  (it would end the import)
+        let_through(error)
+        calls.problem = f"{type(error).__name__}: {error}"
 
 
 def add(framework: Framework) -> None:

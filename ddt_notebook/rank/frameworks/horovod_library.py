@@ -1,0 +1,93 @@
+"""What is used of Horovod's library for torch, and how its functions are replaced.
+
+All functions of ``horovod.torch`` pass through its library ``mpi_lib_v2``. There, a call only
+begins an operation, and a rank waits by its handle.
+
+Checked with Horovod 0.28.1. Names of its library stand here only.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..probes import training
+
+if TYPE_CHECKING:
+    from .horovod import Horovod
+
+_PROCESS_SETS = "_get_process_set_ids_and_ranks"
+_REDUCTIONS = ("Average", "Sum", "Adasum", "Min", "Max", "Product")
+
+
+class Library:
+    """What is used of Horovod, whose version decides where it is."""
+
+    def __init__(self, operations: Any) -> None:
+        self._operations, self._basics = operations, operations._basics
+        names = {getattr(self._basics, name): name.upper() for name in _REDUCTIONS}
+        self.reduction: Callable[[int], str | None] = names.get
+
+    def is_initialised(self) -> bool:
+        return bool(self._basics.is_initialized())
+
+    def initialise(self) -> None:
+        self._operations.init()
+
+    def shut_down(self) -> None:
+        self._operations.shutdown()
+
+    def place(self) -> tuple[int, int]:
+        """The number of this rank, and how many ranks there are."""
+        return self._operations.rank(), self._operations.size()
+
+    def process_sets(self) -> dict[int, list[int]]:
+        """Ranks of each process set, by its number."""
+        return dict(getattr(self._basics, _PROCESS_SETS)())
+
+
+def install(rank: Horovod) -> Library:
+    """Replace the functions of Horovod's library for torch, and its initialisation."""
+    import horovod.torch as package
+    from horovod.torch import functions, mpi_ops
+
+    library, basics = mpi_ops.mpi_lib, mpi_ops._basics
+    poll, wait = library.horovod_torch_poll, library.horovod_torch_wait_and_clear
+    init, before = basics.init, "horovod_torch_"
+
+    def begins(op: str, original: Callable[..., int]) -> Callable[..., int]:
+        def call(*args: Any) -> int:
+            __tracebackhide__ = True
+            return rank.begun(op, args, lambda: original(*args))
+
+        return call
+
+    for name in dir(library):
+        op, found, _ = name.removeprefix(before).partition("_async_")
+        if name.startswith(before) and (found or op in ("join", "barrier")):
+            setattr(library, name, begins(op, getattr(library, name)))
+
+    def waits(handle: int) -> Any:
+        __tracebackhide__ = True
+        return rank.waited(handle, poll, lambda: wait(handle))
+
+    def initialises(comm: Any = None, process_sets: Any = None) -> Any:
+        __tracebackhide__ = True
+        members = comm if isinstance(comm, list) else ()
+        plain = comm is None and process_sets is None
+        return rank.initialised(members, lambda: init(comm, process_sets), plain)
+
+    broadcast_state = functions.broadcast_optimizer_state
+
+    @functools.wraps(broadcast_state)
+    def broadcasts_state(*args: Any, **kwargs: Any) -> Any:
+        with training.RECORD.paused():  # it makes a step, to get a state, and takes it back
+            return broadcast_state(*args, **kwargs)
+
+    functions.broadcast_optimizer_state = broadcasts_state
+    package.broadcast_optimizer_state = broadcasts_state
+    library.horovod_torch_wait_and_clear = waits
+    library.horovod_torch_poll = lambda handle: rank.polled(handle, poll(handle))
+    basics.init = initialises
+    return Library(mpi_ops)
