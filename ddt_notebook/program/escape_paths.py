@@ -37,6 +37,8 @@ from .nodes import (
 from .program import Located, Program
 from .tree import Block
 
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
+
 
 @dataclass(frozen=True, slots=True)
 class Reason:
@@ -315,7 +317,7 @@ class _Paths:
             match block.owner:
                 case ast.If() as condition:
                     after = blocks[depth + 1].after if depth + 1 < len(blocks) else []
-                    yield from self._condition(condition, block.field, after)
+                    yield from self._condition(condition, block.field, after, called)
                 case ast.match_case() as case:
                     yield from self._case(case)
                 case ast.Try(handlers=handlers) if block.field in ("body", "orelse"):
@@ -364,23 +366,28 @@ class _Paths:
         made = next((node for node in whole if called_name(node) == called), None)
         arguments = list(ast.walk(made)) if made is not None else []
         for node in whole:
-            if not isinstance(node, ast.comprehension) or node in arguments:
+            if not isinstance(node, _COMPREHENSIONS) or node in arguments or not _calls(node):
                 continue
-            if not self._is_fixed(node.iter):
-                yield from self._uneven(node.iter)
+            for part in node.generators:
+                if not self._is_fixed(part.iter):
+                    yield from self._uneven(part.iter)
 
-    def _condition(self, node: ast.If, branch: str, after: list[ast.stmt]) -> Iterator[Reason]:
+    def _condition(
+        self, node: ast.If, branch: str, after: list[ast.stmt], called: str
+    ) -> Iterator[Reason]:
         if self.conditions.reads_rank(node.test):
             wanted = branch == "body"
             without = node.orelse or (after if isinstance(node.body[-1], LEAVES) else [])
             if self.program.truth(node.test, self.absent.rank) is not wanted:
+                own, line = self._own_turn(after, called)
+                comes = own is not None and self.program.truth(own.test, self.absent.rank) is True
                 yield self._reason(
                     0,
                     "collective-under-rank-condition",
-                    node,
+                    node if own is None or comes else own,
                     "keeps-from-line",
-                    other_branch=self._stands_in(without if wanted else node.body),
-                    call_line=self.place.line,
+                    other_branch=comes or self._stands_in(without if wanted else node.body),
+                    call_line=self.place.line if own is None or comes else line,
                 )
         elif self.conditions.reads_clock(node.test):
             yield self._reason(2, "collective-under-local-condition", node, "depends-on-clock")
@@ -388,6 +395,19 @@ class _Paths:
             priority = 5 if _is_periodic(node.test) else 3
             cause, kind = "collective-under-local-condition", "decided-by-each-rank"
             yield self._reason(priority, cause, node, kind)
+
+    def _own_turn(self, after: list[ast.stmt], called: str) -> tuple[ast.If | None, int]:
+        """The condition and the line of the same call that other ranks make further below.
+
+        One rank prepares something while the others wait in a barrier, and enters it afterwards.
+        """
+        for statement in after:
+            if not isinstance(statement, ast.If) or not self.conditions.reads_rank(statement.test):
+                continue
+            for call in (call for part in statement.body for call in calls_in(part)):
+                if called_name(call) == called:
+                    return statement, call.lineno
+        return None, 0
 
     def _case(self, case: ast.match_case) -> Iterator[Reason]:
         node = self.program.tree_of(case).parents[case]
@@ -672,6 +692,15 @@ class _Paths:
 def _is_in(node: ast.AST, owner: FunctionNode | ast.ClassDef) -> bool:
     """Whether a node belongs to the definition of a function or class."""
     return any(node is inner for inner in ast.walk(owner))
+
+
+def _calls(node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> bool:
+    """Whether each round of a comprehension calls something."""
+    rounds = [
+        part for part in ast.iter_child_nodes(node) if not isinstance(part, ast.comprehension)
+    ]
+    rounds += [test for part in node.generators for test in part.ifs]
+    return any(isinstance(inner, ast.Call) for part in rounds for inner in ast.walk(part))
 
 
 def _is_periodic(test: ast.expr) -> bool:

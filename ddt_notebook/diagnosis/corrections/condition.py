@@ -27,6 +27,8 @@ def _moved(fault: Fault, *, alone: bool) -> Correction | None:
     if len(lines) != 1:
         return None
     (line,) = lines
+    if any(fact.values.get("call_line", line) != line for fact in fault.finding.facts):
+        return None  # ranks make the call at two lines
     call = fault.tree.statement_at(line)
     block = next(fault.tree.blocks(call), None) if call is not None else None
     if call is None or block is None or not isinstance(block.owner, ast.If):

@@ -18,6 +18,9 @@ from ddt_notebook.program.nodes import LoopNode, called_name, covers
 from .facts import blocked_in, by_call, of_call, of_wait, reasons
 from .groups import hung_by_skip
 
+#: Reasons for which a rank does not come back to the call.
+_KEEPS_OUT = frozenset({"collective-under-rank-condition", "collective-under-local-condition"})
+
 
 def wait_cycles(context: Context) -> Iterator[Finding]:
     """Report sets of blocked ranks that wait for each other; the finding names both sides."""
@@ -132,13 +135,16 @@ def _left_out(context: Context, members: frozenset[int]) -> Finding | None:
 
 
 def _went_past(context: Context, members: frozenset[int]) -> Finding | None:
-    """Report a rank that went past the collective of a tensor to another one, if it shows why.
+    """Report a rank that went past a collective to another call, if only one such rank shows why.
 
-    Where each name of a tensor is a group of its own, the two ranks wait for each other.
+    For Horovod, each name of a tensor is a group of its own, so two ranks that are out of step wait
+    for each other. Elsewhere the other rank waits in a message, or forms a group; ranks that
+    wait in two groups show an order.
     """
-    if not meets_by_tensor(context.snapshot.framework):
-        return None
+    by_tensor = meets_by_tensor(context.snapshot.framework)
     found: list[tuple[Reason, int, int]] = []
+    if not by_tensor and len({context.halted[rank].kind for rank in members}) == 1:
+        return None
     for waiter in sorted(members):
         call, caller = context.halted[waiter], context.reports[waiter]
         for rank in sorted(context.waits[waiter].missing & members):
@@ -146,7 +152,7 @@ def _went_past(context: Context, members: frozenset[int]) -> Finding | None:
             reason = context.why_absent(call, caller, context.reports[rank], at)
             if reason is not None and not reason.other_branch:
                 found.append((reason, rank, waiter))
-    if not found:
+    if not found or (not by_tensor and _are_unclear(context, found)):
         return None
     reason, culprit, waiter = min(found, key=lambda one: one[0].priority)
     call, waiting = context.halted[waiter], context.victims([culprit])
@@ -160,6 +166,14 @@ def _went_past(context: Context, members: frozenset[int]) -> Finding | None:
         places=context.places([culprit, *waiting]),
         facts=[*reasons([reason]), *blocked_in(context, [culprit, *waiting])],
         op=call.op,
+    )
+
+
+def _are_unclear(context: Context, found: list[tuple[Reason, int, int]]) -> bool:
+    """Whether several ranks may have gone past a call, or one that may still come to it."""
+    return len({rank for _, rank, _ in found}) > 1 or any(
+        context.halted[waiter].kind != "collective" or reason.cause not in _KEEPS_OUT
+        for reason, _, waiter in found
     )
 
 

@@ -42,6 +42,7 @@ def cause(source: str, line: int, waiter: RankReport | None = None, *absent: Ran
         ("self.main = rank == 0\nif self.main:\n    dist.all_reduce(x)\n", 3, UNDER_RANK),
         ("rank == 0 and dist.all_reduce(x)\n", 1, UNDER_RANK),
         ("dist.all_reduce(x) if rank == 0 else None\n", 1, UNDER_RANK),
+        ("train(model, [p for p in model.all() if p.wanted])\n", 1, "rank-skips-collective"),
         ("if losses and dist.all_reduce(x):\n    f(x)\n", 1, LOCAL),
         ("while left > 0 and dist.all_reduce(x):\n    left -= 1\n", 1, LOCAL),
         ("print(x > 3 or rank == 1 or dist.all_reduce(x))\n", 1, UNDER_RANK),
@@ -160,6 +161,35 @@ def test_a_rank_that_comes_to_a_loop_later_in_its_round_has_not_left_it() -> Non
     finding = only(diagnose(scene))
     assert finding.cause == LOCAL
     assert fact(finding, "decided-by-each-rank").place.line == 2
+
+
+GUARDED = """\
+if rank != 0:
+    dist.barrier()
+load()
+if rank == 0{more}:
+    dist.barrier()
+engine = library.initialize([p for p in model.all() if p.wanted])
+"""
+
+
+def test_the_barrier_of_the_rank_that_prepares_is_skipped() -> None:
+    """Rank 0 is expected at its own line, not at that of the others."""
+
+    def found(more: str) -> Finding:
+        scene = snapshot(
+            rank(0, call("new_group", 6, kind="setup", new_members=(0, 1)), blocked=True),
+            rank(1, call("barrier", 2), blocked=True),
+            source=GUARDED.format(more=more),
+            outcome="hung",
+        )
+        return only(diagnose(scene))
+
+    finding = found(" and verbose")
+    assert (finding.kind, finding.cause, finding.ranks) == ("never-entered", UNDER_RANK, [0])
+    assert fact(finding, "keeps-from-line").place.line == 4
+    assert fact(finding, "keeps-from-line").values["call_line"] == 5
+    assert found("").kind == "wait-cycle"
 
 
 EXCHANGE = """\
