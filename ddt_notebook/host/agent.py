@@ -8,6 +8,7 @@ all of its ranks.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import secrets
 import signal
@@ -22,6 +23,7 @@ from pathlib import Path
 import psutil
 
 from ..model import FormatError
+from ..model.frameworks import described
 from ..wire.agent_messages import (
     BLOCK_BYTES,
     CREDIT_BYTES,
@@ -170,12 +172,12 @@ class Agent:
         )
         self._link.send(hello)
         os.environ["GLOO_SOCKET_IFNAME"] = self._interface  # also if another one was chosen
-        self._server = launcher.ForkServerHandle(warm=True)
         try:
             while self._step():
                 pass
         finally:
-            self._server.close()
+            if self._server is not None:
+                self._server.close()
             if self._trials is not None:
                 self._trials.close()
             for rank in self._ranks.values():
@@ -183,10 +185,10 @@ class Agent:
 
     def _step(self) -> bool:
         """Wait for what comes next and process it; False at the end."""
-        assert self._server is not None
         wait_s = _LOOK_EVERY_S if self._is_active else _IDLE_LOOK_EVERY_S
         by_descriptor: dict[int, tuple[_Rank, Connection]] = {}
-        readers: list[int] = [self._server.fileno(), self._wake_read.fileno()]
+        readers: list[int] = [self._wake_read.fileno()]
+        readers += [self._server.fileno()] if self._server is not None else []
         writers: list[int] = []
         for rank in self._ranks.values():
             for name, stream in rank.streams.items():
@@ -210,9 +212,8 @@ class Agent:
                 self._relay(*by_descriptor[descriptor])
         if self._wake_read.fileno() in readable:
             self._send_answers()
-        if self._server.fileno() in readable:
-            self._server_looked_s = 0.0
-        self._look_after_server()
+        if self._server is not None:
+            self._look_after(self._server, came=self._server.fileno() in readable)
         self._look_at_files()
         self._show_processes()
         return True
@@ -244,8 +245,9 @@ class Agent:
                 return False
             case Failed(error=error):
                 raise SessionError(f"the notebook did not accept this agent: {error}")
-            case AgentWelcome():
+            case AgentWelcome(framework=framework):
                 self._welcome_until_s = None
+                self._start_server(framework)
                 self._say("joined the session; this process ends with it")
             case SignalProcess(pid=pid, number=number):
                 if pid in self._children and pid not in self._reported:
@@ -260,6 +262,15 @@ class Agent:
             case request:
                 self._reply(request, received.number)
         return True
+
+    def _start_server(self, framework: str) -> None:
+        known = described(framework)
+        needs = known.preparation
+        if needs is not None and importlib.util.find_spec(needs.modules[0]) is None:
+            why = f"{known.title} is not installed on this host: {needs.install}"
+            self._link.send(Failed(error=why))
+            raise SessionError(why)
+        self._server = launcher.ForkServerHandle(warm=True, framework=framework)
 
     def _reply(self, request: Message, number: int) -> None:
         match request:
@@ -480,21 +491,20 @@ class Agent:
 
     # -- processes -----------------------------------------------------------------------------
 
-    def _look_after_server(self) -> None:
-        assert self._server is not None
+    def _look_after(self, server: launcher.ForkServerHandle, *, came: bool) -> None:
         now = time.monotonic()
-        if now - self._server_looked_s < _LOOK_EVERY_S:
+        if not came and now - self._server_looked_s < _LOOK_EVERY_S:
             return
         self._server_looked_s = now
-        if not self._told_ready and self._server.ready:
+        if not self._told_ready and server.ready:
             self._told_ready = True
             self._link.send(ServerReady())
-        if not self._server.usable:
-            why = f"the fork server of this host has ended: {self._server.said()[:_LONGEST_SAID]}"
+        if not server.usable:
+            why = f"the fork server of this host has ended: {server.said()[:_LONGEST_SAID]}"
             self._link.send(Failed(error=why))
             raise SessionError(why)
         running = [pid for pid in self._children if pid not in self._reported]
-        for pid, status in self._server.ended(running).items():
+        for pid, status in server.ended(running).items():
             ended = [rank for rank in self._ranks.values() if rank.pid == pid]
             for rank in ended:
                 for name in tuple(rank.streams):  # its last messages

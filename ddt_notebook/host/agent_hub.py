@@ -129,6 +129,8 @@ class AgentHub:
     ----------
     address, port
         Where it listens; port 0 for a free one.
+    framework
+        A framework that the agents import for their ranks; empty for none.
 
     Raises
     ------
@@ -136,7 +138,8 @@ class AgentHub:
         If it cannot listen there.
     """
 
-    def __init__(self, address: str, port: int = 0) -> None:
+    def __init__(self, address: str, port: int = 0, framework: str = "") -> None:
+        self.framework = framework
         public, secret = zmq.curve_keypair()
         agents_public, agents_secret = zmq.curve_keypair()
         self.key = JoinKey(public, agents_secret)
@@ -447,7 +450,7 @@ class AgentHub:
             self.agents = [*agents, agent]
         self._by_identity[identity] = agent
         self.refused = ""
-        self._send(agent, AgentWelcome())
+        self._send(agent, AgentWelcome(framework=self.framework))
 
     def _take(self, agent: HostAgent, received: Envelope) -> None:
         match received.message:

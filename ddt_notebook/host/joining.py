@@ -112,6 +112,8 @@ class Joining:
         The address at which the notebook listens; empty for its own in the network.
     limit_s
         How long the hosts are waited for, in seconds.
+    framework
+        The framework for which the ranks are prepared; empty for none.
     """
 
     ranks: int
@@ -119,6 +121,7 @@ class Joining:
     address: str = ""
     limit_s: float = LIMIT_S
     say: Say = field(default=lambda text: None)
+    framework: str = ""
 
     def place(self) -> SeveralHosts:
         """Wait until all hosts are there.
@@ -133,7 +136,7 @@ class Joining:
                 f"{self.ranks} ranks do not divide among {self.nodes} hosts",
                 f"start {self.nodes} or a multiple of it",
             )
-        hub = AgentHub(self.address or own_address())
+        hub = AgentHub(self.address or own_address(), framework=self.framework)
         try:
             hub.admitted = self.nodes
             command = f"{VARIABLE}={hub.key.to_text()} ddt-notebook agent {hub.address}:{hub.port}"
@@ -150,9 +153,16 @@ class Joining:
 
 
 def start_with(
-    engine: Engine, hosts: Sequence[HostWanted], *, limit_s: float = LIMIT_S, say: Say
+    engine: Engine,
+    hosts: Sequence[HostWanted],
+    *,
+    limit_s: float = LIMIT_S,
+    say: Say,
+    framework: str = "",
 ) -> SeveralHosts:
     """Start an agent on each of these hosts by an engine, and wait for all of them.
+
+    ``framework`` is that for which the ranks are prepared.
 
     Raises
     ------
@@ -161,7 +171,7 @@ def start_with(
     """
     hub: AgentHub | None = None
     try:
-        hub = AgentHub(engine.address)
+        hub = AgentHub(engine.address, framework=framework)
         hub.admitted = len(hosts)
         engine.start(hub)
         names = [one.name for one in hosts]

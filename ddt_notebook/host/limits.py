@@ -166,15 +166,18 @@ def parse_simulated(text: str | None, backend: str, device: str | None) -> int:
     return int(count)
 
 
-def check_framework(name: str, *, alone: bool) -> None:
+def check_framework(name: str, *, on_hosts: str | None, simulated: bool) -> None:
     """Refuse a framework for which ranks cannot be prepared here.
 
     Parameters
     ----------
     name
         What ``framework`` was given.
-    alone
-        Whether the session neither runs on other hosts nor simulates GPUs.
+    on_hosts
+        The framework for which other hosts are prepared, on which the session runs; None if it
+        runs on this machine.
+    simulated
+        Whether it simulates GPUs.
 
     Raises
     ------
@@ -187,12 +190,17 @@ def check_framework(name: str, *, alone: bool) -> None:
             f"there is no framework {name!r} to prepare ranks for",
             f"known: {', '.join(prepared())}; what trains through torch.distributed needs none",
         )
-    if importlib.util.find_spec(known.modules[0]) is None:
+    if on_hosts is None and importlib.util.find_spec(known.modules[0]) is None:
         raise SessionError(f"{title} is not installed", known.install)
-    if not alone:
+    if simulated:
+        raise SessionError(f"ranks for {title} run without simulated GPUs", "leave --simulate out")
+    if on_hosts is not None and not known.several_hosts:
         raise SessionError(
-            f"ranks for {title} run on this machine, without simulated GPUs",
-            "leave the other option out",
+            f"ranks for {title} run on this machine only", "leave the other hosts out"
+        )
+    if on_hosts not in (None, name):
+        raise SessionError(
+            f"the hosts are not prepared for {title}", f'join them with framework="{name}"'
         )
 
 

@@ -36,7 +36,7 @@ class LocalPlace:
     machines = 1
 
     def __init__(self, *, warm: bool, framework: str = "") -> None:
-        self._warm, self._framework = warm, framework
+        self._warm, self.framework = warm, framework
         self.server = launcher.server(warm=warm, framework=framework)
 
     @property
@@ -48,7 +48,7 @@ class LocalPlace:
 
     def open(self) -> None:
         if not self.server.usable:
-            self.server = launcher.server(warm=self._warm, framework=self._framework)
+            self.server = launcher.server(warm=self._warm, framework=self.framework)
 
     def make_directory(self, directory: Path) -> None:
         made = self.server.request(MakeDirectory(directory=str(directory)))

@@ -115,6 +115,11 @@ class Place(Protocol):
         ...
 
     @property
+    def framework(self) -> str:
+        """The framework that its processes find imported; empty for none."""
+        ...
+
+    @property
     def machines(self) -> int:
         """How many machines it has; each can start a rank while another one does."""
         ...

@@ -122,7 +122,11 @@ class Session:
         if start_method not in (None, "fork", "spawn"):
             raise SessionError(f'start_method is "fork" or "spawn", not {start_method!r}')
         if framework is not None:
-            check_framework(framework, alone=hosts is None and simulate is None)
+            check_framework(
+                framework,
+                on_hosts=None if hosts is None else hosts.framework,
+                simulated=simulate is not None,
+            )
         check_backend(backend, here=hosts is None)
         gpus = parse_simulated(simulate, backend, device)
         on_gpu = backend == "nccl" or (device or "").startswith("cuda")

@@ -141,6 +141,11 @@ class SeveralHosts:
         return [agent for agent, _ in self._slots]
 
     @property
+    def framework(self) -> str:
+        """The framework that the agents have imported for their ranks; empty for none."""
+        return self.hub.framework
+
+    @property
     def usable(self) -> bool:
         return any(not agent.lost for agent, _ in self._slots)
 

@@ -85,7 +85,7 @@ class RunningMagics(Magics):
         if not given.keys().isdisjoint(WAYS):
             with one_line("ddt_start"):  # before anybody waits for hosts
                 if framework:
-                    check_framework(framework, alone=False)
+                    check_framework(framework, on_hosts=framework, simulated="simulate" in given)
                 backend, device = given.get("backend", defaults.backend), given.get("device")
                 parse_simulated(given.get("simulate"), backend, device)
         ranks, hosts = self._hosts(given)
@@ -146,6 +146,7 @@ class RunningMagics(Magics):
                 given["join"],
                 limit_s=given.get("wait", LIMIT_S),
                 say=say,
+                framework=given.get("framework", ""),
             )
             return joining.place()
 
@@ -162,13 +163,14 @@ class RunningMagics(Magics):
                     "leave out -n",
                 )
             engine = Ssh(wanted)
-            return ranks, start_with(engine, wanted, limit_s=given.get("wait", LIMIT_S), say=say)
+            limit_s, framework = given.get("wait", LIMIT_S), given.get("framework", "")
+            return ranks, start_with(engine, wanted, limit_s=limit_s, say=say, framework=framework)
 
     def _in_allocation(self, given: Mapping[str, Any]) -> tuple[int, Place]:
         from ..host.engines.slurm import Allocation, Slurm
         from ..host.joining import LIMIT_S, start_with
 
-        limit_s = given.get("wait", LIMIT_S)
+        limit_s, framework = given.get("wait", LIMIT_S), given.get("framework", "")
         with one_line("ddt_start"), live_line(self._shell, "starting agents by srun …") as say:
             allocation = None
             if "salloc" in given:
@@ -180,13 +182,15 @@ class RunningMagics(Magics):
                     allocation.release()
                 raise
             ranks = sum(host.ranks for host in engine.hosts)
-            return ranks, start_with(engine, engine.hosts, limit_s=limit_s, say=say)
+            return ranks, start_with(
+                engine, engine.hosts, limit_s=limit_s, say=say, framework=framework
+            )
 
     def _on_ray(self, given: Mapping[str, Any]) -> tuple[int, Place]:
         from ..host.engines.ray_cluster import RayCluster
         from ..host.joining import LIMIT_S, start_with
 
-        limit_s = given.get("wait", LIMIT_S)
+        limit_s, framework = given.get("wait", LIMIT_S), given.get("framework", "")
         with one_line("ddt_start"), live_line(self._shell, "entering the Ray cluster …") as say:
             engine = RayCluster(
                 given.get("world_size"),
@@ -196,7 +200,9 @@ class RunningMagics(Magics):
                 say=say,
             )
             ranks = sum(host.ranks for host in engine.hosts)
-            return ranks, start_with(engine, engine.hosts, limit_s=limit_s, say=say)
+            return ranks, start_with(
+                engine, engine.hosts, limit_s=limit_s, say=say, framework=framework
+            )
 
     def _say(self, line: str) -> None:
         """Print a line from another thread: below the cell that started the ranks."""

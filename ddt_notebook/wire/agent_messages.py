@@ -56,7 +56,15 @@ class AgentHello(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentWelcome(Message):
-    """The agent takes part in the session."""
+    """The agent takes part in the session.
+
+    Attributes
+    ----------
+    framework
+        What its fork server imports beside torch; see `model.frameworks`.
+    """
+
+    framework: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

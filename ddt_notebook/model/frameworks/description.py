@@ -20,11 +20,14 @@ class Preparation:
         How the framework is installed.
     environment
         Variables that it reads when it is imported, with their defaults.
+    several_hosts
+        Whether its ranks may be on several hosts.
     """
 
     modules: tuple[str, ...]
     install: str
     environment: Mapping[str, str] = field(default_factory=dict)
+    several_hosts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

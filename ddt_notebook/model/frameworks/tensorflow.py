@@ -19,6 +19,7 @@ FRAMEWORK = Description(
         # Each rank would write of missing GPUs, and of each wait that the session ends. What
         # matters reaches the cell as an exception.
         environment={"TF_CPP_MIN_LOG_LEVEL": "3"},
+        several_hosts=True,
     ),
     meetings=frozenset({STRATEGY}),
     stand_ins={

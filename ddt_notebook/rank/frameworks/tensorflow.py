@@ -147,7 +147,7 @@ class TensorFlow(Framework):
         self._rank, self._world_size, self._store = spec.rank, spec.world_size, store
         self._directory = spec.directory
         known = self._config
-        address, reserved = _reserve(spec.store_address)
+        address, reserved = _reserve(_own_address(spec.store_address, spec.port))
         said = json.dumps([address, self._epoch, self._broken, self._made])
         store.set(f"worker/{spec.rank}", said)
         workers = [json.loads(store.get(f"worker/{rank}")) for rank in range(spec.world_size)]
@@ -295,6 +295,13 @@ class TensorFlow(Framework):
         if op == "all_reduce":
             record.reduce_op = "SUM"
         return self.recorded(record, function)
+
+
+def _own_address(store_address: str, port: int) -> str:
+    """The address at which this host is reached by those that reach the session's store."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((store_address, port))  # sends nothing
+        return str(probe.getsockname()[0])
 
 
 def _reserve(address: str) -> tuple[str, socket.socket]:

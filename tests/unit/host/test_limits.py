@@ -140,20 +140,30 @@ def test_an_empty_choice_of_ranks_is_refused(count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "installed", "alone", "text"),
+    ("name", "installed", "on_hosts", "simulated", "text"),
     [
-        ("tensorflw", True, True, "no framework 'tensorflw'.*known: horovod, tensorflow"),
-        ("tensorflow", False, True, r"TensorFlow is not installed: pip install 'ddt-notebook\[ten"),
-        ("tensorflow", True, False, "run on this machine"),
+        ("tensorflw", True, None, False, "no framework 'tensorflw'.*known: horovod, tensorflow"),
+        (
+            *("tensorflow", False, None, False),
+            r"TensorFlow is not installed: pip install 'ddt-notebook\[ten",
+        ),
+        ("tensorflow", True, None, True, "run without simulated GPUs"),
+        ("horovod", True, "horovod", False, "ranks for Horovod run on this machine only"),
+        ("tensorflow", False, "", False, "hosts are not prepared for TensorFlow: join them with"),
     ],
 )
 def test_a_framework_without_its_needs_is_refused(
-    monkeypatch: pytest.MonkeyPatch, name: str, installed: bool, alone: bool, text: str
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    installed: bool,
+    on_hosts: str | None,
+    simulated: bool,
+    text: str,
 ) -> None:
     found = SimpleNamespace(find_spec=lambda module: object() if installed else None)
     monkeypatch.setattr(limits.importlib, "util", found)
     with pytest.raises(SessionError, match=text) as caught:
-        check_framework(name, alone=alone)
+        check_framework(name, on_hosts=on_hosts, simulated=simulated)
     assert "\n" not in str(caught.value)
 
 
