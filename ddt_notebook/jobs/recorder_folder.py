@@ -4,12 +4,14 @@ torch calls the entry points of the group ``torch.backends`` when its import end
 metadata of a package declares one; nothing is installed. The folder also holds a link to this
 package, so that the job's Python finds it even if it is another installation. Where a job switches
 the entry points off (``TORCH_DEVICE_BACKEND_AUTOLOAD=0``), a ``sitecustomize`` takes their place.
-Where TensorFlow is installed, it also begins in its workers, which need not import torch.
+It also does where a framework is installed whose workers need not import torch, such as TensorFlow,
+and begins in them.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import socket
@@ -17,6 +19,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from ..model.frameworks import known_frameworks
 from ..wire import job_files, rank_inputs
 from . import on_python_path
 
@@ -75,8 +78,18 @@ def _recorder(folder: Path) -> Path:
     return folder / _FOLDER / socket.gethostname()
 
 
-def _may_use_tensorflow(inherited: Mapping[str, str]) -> bool:
-    return "TF_CONFIG" in inherited or importlib.util.find_spec("tensorflow") is not None
+def _begins(inherited: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Module, method and name of each framework that the job may use; see `JobBegin`."""
+    return [
+        (begin.module, begin.method, one.name)
+        for one in known_frameworks().values()
+        if (begin := one.job_begin) is not None
+        and (begin.variable in inherited or _is_installed(begin.module.partition(".")[0]))
+    ]
+
+
+def _is_installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
 
 
 def environment(
@@ -116,10 +129,12 @@ def environment(
     with suppress(FileExistsError):
         link.symlink_to(package, target_is_directory=True)
     paths = [str(recorder)]
-    if inherited.get(_AUTOLOAD) == "0" or _may_use_tensorflow(inherited):
+    begins = _begins(inherited)
+    if inherited.get(_AUTOLOAD) == "0" or begins:
         site = recorder / "site"
         site.mkdir(exist_ok=True)
         shutil.copy(copies / "sitecustomize.py", site)
+        (site / "begins.json").write_text(json.dumps(begins))
         paths.insert(0, str(site))
     before = inherited.get("PYTHONPATH")
     changed = dict(inherited)

@@ -7,6 +7,7 @@ taken; the call log shows only that it took one.
 from __future__ import annotations
 
 import ast
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -141,18 +142,14 @@ class EscapePaths:
         """Loaders with which a library trains, and that have other numbers of batches."""
         if not {caller, absent} <= self._partitions.keys():
             return
-        theirs, mine = (
-            {
-                one.made_at: one.expected_batches
-                for one in self._partitions[rank].loaders
-                if one.made_at is not None and any(epoch.trained for epoch in one.epochs)
-            }
-            for rank in (caller, absent)
-        )
-        for made_at, batches in mine.items():
-            others = theirs.get(made_at)
-            if batches is None or others is None or batches == others:
+        theirs, mine = map(self._trained_loaders, (caller, absent))
+        for made_at, counts in mine.items():
+            others = theirs.get(made_at, Counter())
+            # one line may make several loaders, and a rank may not have come to all of them
+            own, their = list((counts - others).elements()), list((others - counts).elements())
+            if len(own) != 1 or len(their) != 1:
                 continue
+            (batches,), (other,) = own, their
             document = self._program.documents.get(made_at.file)
             code = document.line(made_at.line).strip() if document is not None else ""
             place = Place(
@@ -162,8 +159,17 @@ class EscapePaths:
                 code=code,
                 role="passed",
             )
-            values: Values = {"batches": batches, "other": (caller, others)}
+            values: Values = {"batches": batches, "other": (caller, other)}
             yield Reason("uneven-iterations", "loaders-differ", place, absent, values, 3)
+
+    def _trained_loaders(self, rank: int) -> dict[Position, Counter[int]]:
+        """How many batches each loader of a rank has, by the line that made it."""
+        found: dict[Position, Counter[int]] = defaultdict(Counter)
+        for one in self._partitions[rank].loaders:
+            trained = any(epoch.trained for epoch in one.epochs)
+            if trained and one.made_at is not None and one.expected_batches is not None:
+                found[one.made_at][one.expected_batches] += 1
+        return found
 
     def _made_by_rank(self, frames: list[Position], absent: RankReport) -> Iterator[Reason]:
         """Conditions on the rank under which alone a class or a callback of the lines is named.

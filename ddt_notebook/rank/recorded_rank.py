@@ -74,7 +74,7 @@ from .tracebacks import describe_error, hide_own_frames
 from .uncompiled import leave_recorder_uncompiled
 
 if TYPE_CHECKING:
-    from .frameworks.tensorflow import TensorFlow
+    from .frameworks.framework import Framework
 
 #: The longest path of a unix socket, with the zero at its end.
 _LONGEST_SOCKET_PATH = 108
@@ -107,7 +107,8 @@ class JobRecorder:
         self._folder, self._note_failure = folder, note_failure
         self._log = CallLog(None)
         self._rank: RecordedRank | None = None
-        self._tensorflow: TensorFlow | None = None
+        #: Those of which this process is a worker without forming a group of torch, by name.
+        self._frameworks: dict[str, Framework] = {}
         asked = os.environ.get(KEEP_INPUTS)
         #: It is below the log of calls, which takes its functions for torch's.
         self._inputs = InputsRecorder(asked) if asked else None
@@ -131,16 +132,14 @@ class JobRecorder:
         os.register_at_fork(after_in_child=recorder._forget_in_child)
 
     @classmethod
-    def record_tensorflow(cls) -> None:
-        """Record this process as a worker of TensorFlow once it makes a strategy."""
-        from .frameworks.tensorflow import TensorFlow
-
+    def record_worker(cls, framework: str) -> None:
+        """Record this process as a rank of a framework; see `Framework.watch_job`."""
         recorder = cls.installed
-        if recorder is not None and recorder._tensorflow is None:
-            recorder._tensorflow = TensorFlow()
-            begin = functools.partial(recorder._before_init, framework="tensorflow")
-            recorder._tensorflow.watch_job(recorder._log, begin)
-            frameworks.add(recorder._tensorflow)
+        if recorder is not None and framework not in recorder._frameworks:
+            recorder._frameworks[framework] = made = frameworks.make(framework)
+            begin = functools.partial(recorder._before_init, framework=framework)
+            made.watch_job(recorder._log, begin)
+            frameworks.add(made)
 
     def _before_init(
         self, arguments: dict[str, Any], framework: str = ""

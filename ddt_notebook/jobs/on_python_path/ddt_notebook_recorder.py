@@ -1,6 +1,7 @@
 """Lets the processes of a job record themselves; torch calls `begin` at the end of its import.
 
-A worker of TensorFlow, which need not import torch, calls `begin_worker` when it makes a strategy.
+A worker of a framework that need not import torch, such as TensorFlow, calls `begin_worker` when it
+meets the others.
 
 No error gets out of here: the job must run as it would without the recorder.
 """
@@ -26,8 +27,8 @@ def begin() -> None:
         note_failure(folder, error)
 
 
-def begin_worker() -> None:
-    """Record this process as a worker of TensorFlow."""
+def begin_worker(framework: str) -> None:
+    """Record this process as a worker of a framework."""
     folder = os.environ.get("DDT_JOB_FOLDER")
     if not folder:
         return
@@ -35,7 +36,7 @@ def begin_worker() -> None:
         importlib.import_module("torch")  # which calls `begin`
         from ddt_notebook.rank.recorded_rank import JobRecorder
 
-        JobRecorder.record_tensorflow()
+        JobRecorder.record_worker(framework)
     except BaseException as error:  # noqa: BLE001  (it would end the worker)
         note_failure(folder, error)
 

@@ -1,4 +1,4 @@
-"""Begins to record where no entry point of torch does: in TensorFlow, and without entry points.
+"""Begins to record where no entry point of torch does: in other frameworks, and without any.
 
 Python finds this module instead of another ``sitecustomize``, which it therefore runs as well.
 """
@@ -6,12 +6,14 @@ Python finds this module instead of another ``sitecustomize``, which it therefor
 import functools
 import importlib.machinery
 import importlib.util
+import json
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
-_STRATEGIES = "tensorflow.python.distribute.collective_all_reduce_strategy"
+#: The file with the methods of frameworks in which a process becomes a rank.
+_BEGINS = "begins.json"
 
 
 class _After:
@@ -46,23 +48,37 @@ def _torch_is_imported(module):  # type: ignore[no-untyped-def]
     ddt_notebook_recorder.begin()
 
 
-def _watch_strategies(module):  # type: ignore[no-untyped-def]
-    """Begin only when a strategy of several workers is made: the recorder imports torch."""
-    strategy = module.CollectiveAllReduceExtended
-    make = strategy._initialize_multi_worker
+def _watch(path: str, framework: str) -> Any:
+    """Begin only when this method is called: the recorder imports torch."""
+    kind, _, name = path.partition(".")
 
-    @functools.wraps(make)
-    def begin_and_make(self, *args, **kwargs):  # type: ignore[no-untyped-def]
-        strategy._initialize_multi_worker = make
-        try:
-            import ddt_notebook_recorder
-        except ImportError:
-            pass
-        else:
-            ddt_notebook_recorder.begin_worker()
-        return strategy._initialize_multi_worker(self, *args, **kwargs)
+    def act(module):  # type: ignore[no-untyped-def]
+        owner = getattr(module, kind)
+        make = getattr(owner, name)
 
-    strategy._initialize_multi_worker = begin_and_make
+        @functools.wraps(make)
+        def begin_and_make(self, *args, **kwargs):  # type: ignore[no-untyped-def]
+            setattr(owner, name, make)
+            try:
+                import ddt_notebook_recorder
+            except ImportError:
+                pass
+            else:
+                ddt_notebook_recorder.begin_worker(framework)
+            return getattr(owner, name)(self, *args, **kwargs)
+
+        setattr(owner, name, begin_and_make)
+
+    return act
+
+
+def _watch_frameworks() -> None:
+    try:
+        begins = json.loads(Path(__file__).with_name(_BEGINS).read_text())
+    except (OSError, ValueError):
+        return
+    for module, path, framework in begins:
+        sys.meta_path.insert(0, _After(module, _watch(path, framework)))
 
 
 def _run_hidden() -> None:
@@ -78,5 +94,5 @@ def _run_hidden() -> None:
 
 if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0":
     sys.meta_path.insert(0, _After("torch", _torch_is_imported))
-sys.meta_path.insert(0, _After(_STRATEGIES, _watch_strategies))
+_watch_frameworks()
 _run_hidden()

@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from importlib import metadata
 
 from ..operations import OPERATIONS, Operation
-from .description import Description, Preparation
+from .description import Description, JobBegin, Preparation
 
 __all__ = [
     "Description",
+    "JobBegin",
     "Preparation",
     "described",
     "ends_waits",

@@ -49,6 +49,23 @@ class JobRecording:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobBegin:
+    """Where a process of a recorded job becomes a rank that need not import torch.
+
+    Attributes
+    ----------
+    module, method
+        The method of the framework in which it does, as ``"class.method"``.
+    variable
+        The environment variable that jobs of the framework have.
+    """
+
+    module: str
+    method: str
+    variable: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
     """A framework.
 
@@ -72,6 +89,8 @@ class Description:
         None if it trains through ``torch.distributed`` and ranks need no preparation.
     in_jobs
         How its ranks in a job are recorded, if they do not form groups of ``torch.distributed``.
+    job_begin
+        Where its ranks begin in a recorded job, if they need not import torch.
     operations
         Its collectives that torch lacks or that have other names there.
     by_tensor
@@ -101,6 +120,7 @@ class Description:
     words: str = ""
     preparation: Preparation | None = None
     in_jobs: JobRecording | None = None
+    job_begin: JobBegin | None = None
     operations: Mapping[str, Operation] = field(default_factory=dict)
     by_tensor: bool = False
     meetings: frozenset[str] = frozenset()

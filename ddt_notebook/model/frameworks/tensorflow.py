@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .description import Description, Preparation
+from .description import Description, JobBegin, Preparation
 
 #: The strategy of several workers, which connects them when it is made.
 STRATEGY = "MultiWorkerMirroredStrategy"
@@ -20,6 +20,11 @@ FRAMEWORK = Description(
         # matters reaches the cell as an exception.
         environment={"TF_CPP_MIN_LOG_LEVEL": "3"},
         several_hosts=True,
+    ),
+    job_begin=JobBegin(
+        module="tensorflow.python.distribute.collective_all_reduce_strategy",
+        method="CollectiveAllReduceExtended._initialize_multi_worker",
+        variable="TF_CONFIG",
     ),
     meetings=frozenset({STRATEGY}),
     stand_ins={

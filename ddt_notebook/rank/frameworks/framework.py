@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,6 +29,19 @@ class Framework:
         calls
             The rank's call log, for calls that do not pass through ``torch.distributed``.
         """
+
+    def watch_job(self, calls: CallLog, become_rank: Callable[[dict[str, Any]], object]) -> None:
+        """Record a process of a job that forms no group of torch; see `Description.job_begin`.
+
+        Parameters
+        ----------
+        calls
+            See `watch`.
+        become_rank
+            Is called when the process becomes a rank, with what a rank of ``torch.distributed``
+            would give ``init_process_group``.
+        """
+        self.watch(calls)
 
     def install(self) -> None:
         """Prepare to change what the framework does, in a rank of a session only."""

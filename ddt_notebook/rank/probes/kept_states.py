@@ -345,6 +345,8 @@ def _modules(frame: Any) -> list[tuple[str, nn.Module]]:
 
 
 def _search(found: dict[int, tuple[str, nn.Module]], name: str, value: Any, levels: int) -> None:
+    if type(value) in weakref.ProxyTypes:
+        return  # it looks like the module to which it refers, and Fabric keeps some
     if isinstance(value, nn.Module):
         found.setdefault(id(value), (name, value))
     elif levels and type(value).__module__ not in _LIBRARIES and not isinstance(value, type):

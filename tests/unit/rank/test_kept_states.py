@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import pickle
+import weakref
 
 import torch
 from torch import nn
 
 from ddt_notebook.rank import torch_private
+from ddt_notebook.rank.probes import kept_states
 
 
 def test_calls_of_one_module_are_seen_and_its_copies_are_plain() -> None:
@@ -33,3 +35,17 @@ def test_a_compiled_module_is_left_alone() -> None:
     torch_private.observe_calls(module, seen.append)
     torch_private.observe_calls(module, None)
     assert vars(module)["_compiled_call_impl"] is compiled
+
+
+def test_a_weak_reference_to_a_module_is_no_module_beside_the_model() -> None:
+    class Holder:
+        def __init__(self, module: nn.Module) -> None:
+            self.module = weakref.proxy(module)
+
+    own = nn.Linear(2, 2)
+    found: dict[int, tuple[str, nn.Module]] = {}
+    kept_states._search(found, "holder", Holder(own), 2)
+    kept_states._search(found, "proxy", weakref.proxy(own), 2)
+    assert not found
+    kept_states._search(found, "own", own, 2)
+    assert list(found.values()) == [("own", own)]
