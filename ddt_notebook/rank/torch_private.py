@@ -456,6 +456,7 @@ def observe_calls(module: torch.nn.Module, observer: Callable[[Any], None] | Non
 # -- simulated GPUs --------------------------------------------------------------------------------
 
 DisableTorchFunction = _look_up(SIMULATED_GPUS, "torch._C:DisableTorchFunction")
+DisableTorchDispatch = _look_up(SIMULATED_GPUS, "torch._C:_DisableTorchDispatch")
 TorchDispatchMode: Any = _look_up(
     SIMULATED_GPUS, "torch.utils._python_dispatch:TorchDispatchMode", object
 )

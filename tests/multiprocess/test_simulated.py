@@ -555,6 +555,38 @@ def test_checkpoints_remember_devices(session: Session) -> None:
     assert "Attempting to deserialize object on CUDA device 4" in message
 
 
+def test_the_record_of_a_tensor_on_a_gpu_passes_the_simulation(session: Session) -> None:
+    """It equals that on the CPU, and no function of torch that makes it is simulated."""
+    shown = works(
+        session,
+        """
+        from ddt_notebook.rank.probes.fingerprints import projection, sketches
+        from ddt_notebook.rank.probes.simulated import InsideCalls, SimulatedGPUs, UNSIMULATED
+
+        tensors = [torch.randn(300), torch.randn(5000, 3).t(), torch.arange(9).bfloat16()]
+        on_gpu = [tensor.cuda() for tensor in tensors]
+        simulated, kept = [], []
+        for kind, name in (
+            (InsideCalls, "__torch_function__"), (SimulatedGPUs, "__torch_dispatch__")
+        ):
+            kept.append((kind, name, getattr(kind, name)))
+            def counting(self, func, *rest, of=getattr(kind, name)):
+                simulated.append(func)
+                return of(self, func, *rest)
+            setattr(kind, name, counting)
+        with UNSIMULATED:
+            found = sketches(on_gpu), [projection(one) for one in on_gpu]
+        count = len(simulated)
+        on_gpu[0] + 1
+        for kind, name, original in kept:
+            setattr(kind, name, original)
+        expected = sketches(tensors), [projection(one) for one in tensors]
+        print(count, len(simulated) > 0, found == expected, *{str(one.device) for one in on_gpu})
+        """,
+    )
+    assert shown == {0: "0 True True cuda:0\n", 1: "0 True True cuda:0\n"}
+
+
 def test_collectives_and_hangs_are_real(session: Session) -> None:
     shown = works(
         session,

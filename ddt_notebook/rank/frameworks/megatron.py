@@ -32,6 +32,7 @@ from ..probes.fingerprints import fingerprint
 from ..probes.frames import user_line
 from ..probes.objects import buffers, local, local_bytes
 from ..probes.pieces import Piece
+from ..probes.simulated import UNSIMULATED
 from .framework import Framework
 
 if TYPE_CHECKING:
@@ -208,7 +209,8 @@ class Megatron(Framework):
             except TypeError:  # Megatron-core will refuse them
                 given = {}
             if given and (before_groups or _state() is not None):
-                record(given)
+                with UNSIMULATED:
+                    record(given)
             return original(*args, **kwargs)
 
         return call

@@ -49,6 +49,7 @@ from . import (
 )
 from .coalesced import Coalesced
 from .frames import path_in_torch
+from .simulated import UNSIMULATED
 from .sockets import GroupSockets
 
 if TYPE_CHECKING:
@@ -206,9 +207,10 @@ class CallLog:
                 if found is not None:
                     group, outside, process_group = found
                     record = record_of(given, group, outside)
-                    _describe(record, given, operation)
-                    if record.op == "all_reduce":
-                        self._reduces(given, record)
+                    with UNSIMULATED:
+                        _describe(record, given, operation)
+                        if record.op == "all_reduce":
+                            self._reduces(given, record)
             except Exception as error:
                 if self.sockets is not None:
                     raise
@@ -217,12 +219,14 @@ class CallLog:
                 found = None
             if found is None or self._coalesced.collects(process_group, record):
                 return function(*args, **kwargs)
-            examined = exchanged.RECORD.before(
-                record, operation, given, sys._getframe(1), training.RECORD.backwards
-            )
+            with UNSIMULATED:
+                examined = exchanged.RECORD.before(
+                    record, operation, given, sys._getframe(1), training.RECORD.backwards
+                )
             result = self.make(checked(given, process_group), args, kwargs, record, process_group)
             if examined is not None:
-                exchanged.RECORD.after(examined)
+                with UNSIMULATED:
+                    exchanged.RECORD.after(examined)
             if record.asynchronous and isinstance(result, dist.Work) and not used.compiled:
                 early_reads.RECORD.issued(record, operation, given, result, dist.get_rank())
             return result

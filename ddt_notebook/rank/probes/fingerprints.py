@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from ...model.training import NO_GRADIENT
+from .simulated import UNSIMULATED
 
 #: The most tensors of a model of which sketches are taken.
 _WATCHED = 32
@@ -35,6 +36,9 @@ _GPU_BLOCKS = 512
 _PROJECTION = np.random.default_rng(64).standard_normal(1024, dtype=np.float32)
 
 _NO_DISPATCH = torch.Tensor.__torch_dispatch__
+#: Torch's own: what tensors on simulated GPUs say of themselves in their place is another thing.
+_numpy: Any = torch.Tensor.numpy
+_is_on_cpu: Any = torch.Tensor.is_cpu.__get__
 _weights: dict[torch.device, torch.Tensor] = {}
 
 
@@ -87,10 +91,8 @@ def sketch(tensor: torch.Tensor | None) -> int:
         return 1
     part = tensor.detach()
     every = count // _RUNS
-    if part.is_cpu and part.dtype is torch.float32 and part.is_contiguous():
-        values = part.numpy().reshape(
-            -1
-        )  # the usual case, and NumPy's views cost less than torch's
+    if _is_on_cpu(part) and part.dtype is torch.float32 and part.is_contiguous():
+        values = _numpy(part).reshape(-1)  # the usual case; NumPy's views cost less than torch's
         if every > _RUN:
             values = values[: _RUNS * every].reshape(_RUNS, every)[:, :_RUN]
         return zlib.crc32(values.tobytes())
@@ -100,16 +102,17 @@ def sketch(tensor: torch.Tensor | None) -> int:
         # in the order in which the elements lie in memory
         runs = ((_RUNS, _RUN), (every, 1)) if every > _RUN else ((count,), (1,))
         part = part.as_strided(*runs, part.storage_offset())
-    if not part.is_cpu:
+    if not _is_on_cpu(part):
         part = part.cpu()
     if part.dtype is not torch.float32:
         part = part.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
-    return zlib.crc32(part.numpy().tobytes())
+    return zlib.crc32(_numpy(part).tobytes())
 
 
 def sketches(tensors: Iterable[torch.Tensor | None]) -> list[int]:
     """The sketch of each tensor."""
-    return [sketch(tensor) for tensor in tensors]
+    with UNSIMULATED:
+        return [sketch(tensor) for tensor in tensors]
 
 
 def projection(tensor: torch.Tensor | None) -> float:
@@ -120,7 +123,8 @@ def projection(tensor: torch.Tensor | None) -> float:
     """
     if tensor is None or not has_content(tensor) or not tensor.is_floating_point():
         return 0.0
-    values = tensor.detach().reshape(-1)[: len(_PROJECTION)].float().cpu().numpy()
+    part = tensor.detach().reshape(-1)[: len(_PROJECTION)].float()
+    values = _numpy(part if _is_on_cpu(part) else part.cpu())
     found = float(values @ _PROJECTION[: len(values)])
     return found if math.isfinite(found) else 0.0
 

@@ -25,6 +25,7 @@ from .fingerprints import choose, next_sampled, projection, shape_text, sketches
 from .frames import local_variables, user_frames, user_line
 from .objects import FLATTENING, Objects, find, is_dtensor, optimizer_settings, unwrap
 from .replicas import ReplicaLog, members, watched_parameters
+from .simulated import UNSIMULATED
 from .watched import Watched
 
 _MAX_RATES = 4
@@ -270,7 +271,7 @@ class OptimizerLog:
                 self._hooks.append(parameter.register_hook(noted))
 
     def _compute(self, at: int, gradient: torch.Tensor) -> None:
-        with contextlib.suppress(Exception):  # it must not reach the user's code
+        with contextlib.suppress(Exception), UNSIMULATED:  # it must not reach the user's code
             self._computed.setdefault(at, projection(gradient))
 
     def _unhook(self) -> None:

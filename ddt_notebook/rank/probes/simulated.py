@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import re
+import threading
 import weakref
 from collections.abc import Iterator
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -44,6 +46,40 @@ generators: weakref.WeakKeyDictionary[Any, torch.device | None] = weakref.WeakKe
 _notes: list[str] = []
 _active: SimulatedGPUs | None = None
 _NOTHING = contextlib.nullcontext()
+#: Types of most arguments that are no tensors; torch's own search for tensors takes far longer.
+_WITHOUT_TENSORS = frozenset(
+    {
+        *(type(None), bool, int, float, str, type, FunctionType),
+        *(torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size),
+        torch.Generator,
+    }
+)
+
+
+class _Unsimulated(threading.local):
+    """A context in which torch computes on what tensors really are, past simulated GPUs.
+
+    Probes enter it: each function of torch would otherwise pass the simulation, which takes far
+    longer than what they read. Without simulated GPUs it does nothing.
+    """
+
+    def __init__(self) -> None:
+        self._guards: list[Any] = []
+
+    def __enter__(self) -> None:
+        if _active is not None:
+            for kind in (torch_private.DisableTorchFunction, torch_private.DisableTorchDispatch):
+                guard = kind()
+                guard.__enter__()
+                self._guards.append(guard)
+
+    def __exit__(self, *raised: object) -> None:
+        if self._guards:
+            self._guards.pop().__exit__(*raised)
+            self._guards.pop().__exit__(*raised)
+
+
+UNSIMULATED = _Unsimulated()
 
 
 def simulated_gpus() -> int:
@@ -88,7 +124,25 @@ def mark_of(storage: Any) -> torch.device | None:
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in torch_private.tree_flatten(value)[0] if isinstance(leaf, torch.Tensor)]
+    found: list[torch.Tensor] = []
+    _collect(value, found)
+    return found
+
+
+def _collect(value: Any, found: list[torch.Tensor]) -> None:
+    """Add the tensors in a value, of whatever kinds torch knows the parts."""
+    kind = type(value)
+    if kind is tuple or kind is list:
+        for part in value:
+            _collect(part, found)
+    elif isinstance(value, torch.Tensor):
+        found.append(value)
+    elif kind is dict:
+        for part in value.values():
+            _collect(part, found)
+    elif kind not in _WITHOUT_TENSORS:
+        leaves = torch_private.tree_flatten(value)[0]
+        found += [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
 def _on_two_devices(func: Any, args: Any, kwargs: Any, one: str, other: str) -> str:

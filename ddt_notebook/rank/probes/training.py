@@ -49,6 +49,7 @@ from .kept_graphs import WATCHED, KeptGraphs
 from .objects import find
 from .optimizers import OptimizerLog, visible
 from .replicas import ReplicaLog, built
+from .simulated import UNSIMULATED
 from .used_modules import UsedModules
 
 #: Models with more elements than this are not searched for NaN and infinity.
@@ -445,11 +446,12 @@ class TrainingRecord:
             if not _exchanged.stepped:
                 _exchanged.steps()
             log = self._last_stepped
-            if log is None or log.optimizer() is not optimizer:
-                log = self._optimizer_log(optimizer)
-            self._stepping_log = log
-            if log is not None and log.before_step(optimizer, self.backwards):
-                self._sampled(log)
+            with UNSIMULATED:
+                if log is None or log.optimizer() is not optimizer:
+                    log = self._optimizer_log(optimizer)
+                self._stepping_log = log
+                if log is not None and log.before_step(optimizer, self.backwards):
+                    self._sampled(log)
         except Exception as error:  # noqa: BLE001
             self._end(error)
 
@@ -469,7 +471,9 @@ class TrainingRecord:
             if self.used.is_open:
                 self._end_used(optimizer)
             if log is not None:
-                if log.after_step(optimizer):
+                with UNSIMULATED:
+                    samples = log.after_step(optimizer)
+                if samples:
                     if log not in self.sampling:
                         self.sampling.append(log)
                 elif self.sampling and log in self.sampling:
@@ -574,9 +578,7 @@ def install() -> None:
     _then(DistributedDataParallel, "__init__", RECORD.wrapped)
     _then(DistributedDataParallel, "register_comm_hook", RECORD.hooked)
     _then(DistributedDataParallel, "no_sync", RECORD.enters_no_sync)
-    _then(Join, "__init__", RECORD.made_join)
-    _then(Join, "__enter__", RECORD.entered_join)
-    original_exit = Join.__exit__
+    _record_joins()
     original_forward = DistributedDataParallel.forward
     original_backward = torch.Tensor.backward
     is_grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
@@ -588,7 +590,8 @@ def install() -> None:
             return original_forward(self, *inputs, **kwargs)
         if is_grad_enabled():
             if RECORD.compiled is not self:
-                RECORD.passes(self, inputs, kwargs)
+                with UNSIMULATED:
+                    RECORD.passes(self, inputs, kwargs)
             RECORD.compiled = None
         else:
             RECORD.evaluates(inputs, kwargs)
@@ -604,7 +607,8 @@ def install() -> None:
         __tracebackhide__ = True
         if is_compiling():
             return original_backward(self, *args, **kwargs)
-        RECORD.losses(self)
+        with UNSIMULATED:
+            RECORD.losses(self)
         if _early.entered:
             _early.leave()  # torch calls this function once more in a function mode
         if RECORD.branches is None:
@@ -614,8 +618,24 @@ def install() -> None:
             result = original_backward(self, *args, **kwargs)
             RECORD.mark(ends=True)
         if RECORD.sampling:
-            RECORD.after_backward()
+            with UNSIMULATED:
+                RECORD.after_backward()
         return result
+
+    DistributedDataParallel.forward = forward
+    torch.Tensor.backward = backward
+    _record_compilation()
+    for name in ("clip_grad_norm_", "clip_grad_value_"):
+        _record_clipping(name)
+    register_optimizer_step_pre_hook(RECORD.before_step)
+    register_optimizer_step_post_hook(RECORD.after_step)
+
+
+def _record_joins() -> None:
+    """Record when contexts ``join()`` are made, entered and left."""
+    _then(Join, "__init__", RECORD.made_join)
+    _then(Join, "__enter__", RECORD.entered_join)
+    original_exit = Join.__exit__
 
     @functools.wraps(original_exit)
     def leave(self: Any, *raised: Any) -> Any:
@@ -624,13 +644,6 @@ def install() -> None:
         return original_exit(self, *raised)
 
     Join.__exit__ = leave
-    DistributedDataParallel.forward = forward
-    torch.Tensor.backward = backward
-    _record_compilation()
-    for name in ("clip_grad_norm_", "clip_grad_value_"):
-        _record_clipping(name)
-    register_optimizer_step_pre_hook(RECORD.before_step)
-    register_optimizer_step_post_hook(RECORD.after_step)
 
 
 def _record_compilation() -> None:
@@ -679,9 +692,11 @@ def _record_clipping(name: str) -> None:
             # the function warns of a generator without parameters
             is_generator = isinstance(parameters, GeneratorType)
             parameters = (one for one in given) if is_generator else given
-        RECORD.clips()
+        with UNSIMULATED:
+            RECORD.clips()
         result = original(parameters, *args, **kwargs)
-        RECORD.clipped(given)
+        with UNSIMULATED:
+            RECORD.clipped(given)
         return result
 
     setattr(clip_grad, name, clip)
