@@ -219,14 +219,12 @@ class CallLog:
                 found = None
             if found is None or self._coalesced.collects(process_group, record):
                 return function(*args, **kwargs)
-            with UNSIMULATED:
-                examined = exchanged.RECORD.before(
-                    record, operation, given, sys._getframe(1), training.RECORD.backwards
-                )
+            examined = exchanged.RECORD.before(
+                record, operation, given, sys._getframe(1), training.RECORD.backwards
+            )
             result = self.make(checked(given, process_group), args, kwargs, record, process_group)
             if examined is not None:
-                with UNSIMULATED:
-                    exchanged.RECORD.after(examined)
+                exchanged.RECORD.after(examined)
             if record.asynchronous and isinstance(result, dist.Work) and not used.compiled:
                 early_reads.RECORD.issued(record, operation, given, result, dist.get_rank())
             return result

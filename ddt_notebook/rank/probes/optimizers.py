@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 from ...model import Position
 from ...model.training import OptimizerTraining, Schedule, TrainingState
 from .. import torch_private
-from . import parameter_writes
+from . import parameter_writes, simulated
 from .fingerprints import choose, next_sampled, projection, shape_text, sketches
 from .frames import local_variables, user_frames, user_line
 from .objects import FLATTENING, Objects, find, is_dtensor, optimizer_settings, unwrap
@@ -227,7 +227,8 @@ class OptimizerLog:
                 self.synchronised += 1
             self._seen_forwards = forwards
         if self.steps == self._sampled_at:
-            self._sample(optimizer, backwards - self._backwards_before)
+            with UNSIMULATED:
+                self._sample(optimizer, backwards - self._backwards_before)
             return True
         return False
 
@@ -337,7 +338,8 @@ class OptimizerLog:
         self._written = _writes(optimizer)
         samples = self.steps == self._sampled_at
         if samples and self.replica is None:
-            self._hook(optimizer)
+            with UNSIMULATED:
+                self._hook(optimizer)
         return samples
 
     def _look_for_stale(self, parameters: list[Any]) -> None:
@@ -451,6 +453,9 @@ def _parameters(optimizer: Optimizer) -> list[Any]:
 def _writes(optimizer: Optimizer) -> tuple[int, int] | None:
     """Number of parameters, and how often they were written to in total; None if unknown."""
     count = written = 0
+    is_simulated = simulated.active is not None
+    if is_simulated:  # else it would cost two functions more in every step
+        UNSIMULATED.__enter__()
     try:
         for group in optimizer.param_groups:
             parameters = group["params"]
@@ -458,6 +463,9 @@ def _writes(optimizer: Optimizer) -> tuple[int, int] | None:
             written += sum(map(torch_private.version, parameters))
     except RuntimeError:
         return None
+    finally:
+        if is_simulated:
+            UNSIMULATED.__exit__()
     return count, written
 
 

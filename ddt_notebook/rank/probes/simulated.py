@@ -44,7 +44,8 @@ _INDEXING = ("aten::index", "aten::_index_put", "aten::_unsafe_index")
 generators: weakref.WeakKeyDictionary[Any, torch.device | None] = weakref.WeakKeyDictionary()
 #: What the user should know about the simulation of the current cell.
 _notes: list[str] = []
-_active: SimulatedGPUs | None = None
+#: The GPUs of this process; None if it simulates none.
+active: SimulatedGPUs | None = None
 _NOTHING = contextlib.nullcontext()
 #: Types of most arguments that are no tensors; torch's own search for tensors takes far longer.
 _WITHOUT_TENSORS = frozenset(
@@ -67,7 +68,7 @@ class _Unsimulated(threading.local):
         self._guards: list[Any] = []
 
     def __enter__(self) -> None:
-        if _active is not None:
+        if active is not None:
             for kind in (torch_private.DisableTorchFunction, torch_private.DisableTorchDispatch):
                 guard = kind()
                 guard.__enter__()
@@ -84,7 +85,7 @@ UNSIMULATED = _Unsimulated()
 
 def simulated_gpus() -> int:
     """How many GPUs this process simulates."""
-    return 0 if _active is None else _active.count
+    return 0 if active is None else active.count
 
 
 def note(text: str) -> None:
@@ -211,8 +212,8 @@ class SimulatedGPUs(torch_private.TorchDispatchMode):  # type: ignore[misc]
 
     def start(self) -> None:
         """Simulate on the calling thread from now on."""
-        global _active  # noqa: PLW0603  (one per process)
-        _active = self
+        global active  # noqa: PLW0603  (one per process)
+        active = self
         self.__enter__()
         InsideCalls(self).__enter__()
 

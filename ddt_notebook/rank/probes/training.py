@@ -41,6 +41,7 @@ from . import (
     loss_graph,
     parameter_writes,
     replicated,
+    simulated,
     summed_activations,
 )
 from .frames import calling_package, user_line
@@ -446,12 +447,12 @@ class TrainingRecord:
             if not _exchanged.stepped:
                 _exchanged.steps()
             log = self._last_stepped
-            with UNSIMULATED:
-                if log is None or log.optimizer() is not optimizer:
+            if log is None or log.optimizer() is not optimizer:
+                with UNSIMULATED:
                     log = self._optimizer_log(optimizer)
-                self._stepping_log = log
-                if log is not None and log.before_step(optimizer, self.backwards):
-                    self._sampled(log)
+            self._stepping_log = log
+            if log is not None and log.before_step(optimizer, self.backwards):
+                self._sampled(log)
         except Exception as error:  # noqa: BLE001
             self._end(error)
 
@@ -471,9 +472,7 @@ class TrainingRecord:
             if self.used.is_open:
                 self._end_used(optimizer)
             if log is not None:
-                with UNSIMULATED:
-                    samples = log.after_step(optimizer)
-                if samples:
+                if log.after_step(optimizer):
                     if log not in self.sampling:
                         self.sampling.append(log)
                 elif self.sampling and log in self.sampling:
@@ -590,8 +589,7 @@ def install() -> None:
             return original_forward(self, *inputs, **kwargs)
         if is_grad_enabled():
             if RECORD.compiled is not self:
-                with UNSIMULATED:
-                    RECORD.passes(self, inputs, kwargs)
+                RECORD.passes(self, inputs, kwargs)
             RECORD.compiled = None
         else:
             RECORD.evaluates(inputs, kwargs)
@@ -607,8 +605,11 @@ def install() -> None:
         __tracebackhide__ = True
         if is_compiling():
             return original_backward(self, *args, **kwargs)
-        with UNSIMULATED:
+        if simulated.active is None:
             RECORD.losses(self)
+        else:
+            with UNSIMULATED:
+                RECORD.losses(self)
         if _early.entered:
             _early.leave()  # torch calls this function once more in a function mode
         if RECORD.branches is None:
