@@ -74,10 +74,10 @@ class _Unsimulated(threading.local):
                 guard.__enter__()
                 self._guards.append(guard)
 
-    def __exit__(self, *raised: object) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._guards:
-            self._guards.pop().__exit__(*raised)
-            self._guards.pop().__exit__(*raised)
+            self._guards.pop().__exit__(None, None, None)
+            self._guards.pop().__exit__(None, None, None)
 
 
 UNSIMULATED = _Unsimulated()
