@@ -37,6 +37,8 @@ _WRAPPERS = frozenset({"enumerate", "tqdm", "iter", "list"})
 _DEPTH = 8  #: how many names and functions a value is followed through
 
 Owner = ast.FunctionDef | None  #: the function that contains something
+#: The nodes that can take or hold a part of something.
+_MAY = (ast.Attribute, ast.Call, ast.Name, ast.Subscript)
 _Value = tuple[ast.expr | None, Owner]  #: an expression, and the function that contains it
 
 
@@ -98,6 +100,7 @@ class Shards:
         self._program = program
         self._carriers = carriers
         self._known: dict[tuple[Owner, str], bool] = {}
+        self._taken: dict[ast.AST, tuple[bool, tuple[ast.AST, ...]]] = {}
 
     @cached_property
     def scopes(self) -> Scopes:
@@ -121,12 +124,17 @@ class Shards:
         """Whether an expression takes a part of something, chosen by the rank."""
         if node is None or depth > _DEPTH:
             return False
-        inside = list(_contents(node, self._program.functions))
+        if node not in self._taken:
+            self._taken[node] = self._takes(node)
+        takes, inside = self._taken[node]
+        return takes or any(self._is_part(inner, owner, depth + 1) for inner in inside)
+
+    def _takes(self, node: ast.AST) -> tuple[bool, tuple[ast.AST, ...]]:
+        """Whether an expression itself takes a part, and the nodes in it that may hold one."""
+        inside = [one for one in _contents(node, self._program.functions) if isinstance(one, _MAY)]
         if any(isinstance(i, ast.Call) and called_name(i) in self._carriers for i in inside):
-            return False
-        return any(
-            self._takes_part(inner) or self._is_part(inner, owner, depth + 1) for inner in inside
-        )
+            return False, ()
+        return any(map(self._takes_part, inside)), tuple(inside)
 
     def _takes_part(self, node: ast.AST) -> bool:
         """Whether this node itself takes a part of the data by the rank."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from ..diagnosis.communication import reduce_nothing
+from ..diagnosis.communication import hold_parts, reduce_nothing
 from ..formatting import ranks_label
 from ..model import Snapshot
 from ..model.agreements import readers
@@ -95,8 +95,8 @@ class PartitionView(RunView):
         trains = _trained_ranks(snapshot)
         divided = {name: self._divided(by_rank) for name, by_rank in self._loaders.items()}
         ended = snapshot.outcome == "ok"
-        apart = ended and reduce_nothing(snapshot.ranks)
-        self.flags = _find_flags(divided, trains=trains, runs=self._runs, ended=ended, apart=apart)
+        alike = _why_alike(snapshot) if ended else ""
+        self.flags = _find_flags(divided, trains=trains, runs=self._runs, ended=ended, alike=alike)
 
     def _text(self) -> list[str]:
         lines: list[str] = []
@@ -384,13 +384,25 @@ def _trained_ranks(snapshot: Snapshot) -> frozenset[int]:
     )
 
 
+def _why_alike(snapshot: Snapshot) -> str:
+    """Why all ranks may train on the same samples, as far as the calls show it."""
+    if reduce_nothing(snapshot.ranks):
+        return "and averaged nothing: each trains a model of its own"
+    optimizers = snapshot.training[0].optimizers if snapshot.training else ()
+    shapes = [shape for one in optimizers for shape in Counter(one.shapes).elements()]
+    wrapped = any(one.wrapper for one in optimizers)
+    if shapes and not wrapped and hold_parts(snapshot.ranks, shapes):
+        return "and exchange activations: each may train a part of one model on them"
+    return ""
+
+
 def _find_flags(
     loaders: Mapping[str, Mapping[int, LoaderPartition]],
     *,
     trains: Collection[int],
     runs: bool,
     ended: bool,
-    apart: bool,
+    alike: str,
 ) -> list[Flag]:
     """Flags for the loaders, the most severe first.
 
@@ -402,16 +414,16 @@ def _find_flags(
         Whether the ranks were asked one after the other while they ran, so that counts differ.
     ended
         Whether the run ended without a failure, so that no rank waited for ever.
-    apart
-        Whether the ranks reduced nothing: each trains a model of its own.
+    alike
+        Why all ranks may train on the same samples; empty if nothing speaks for it.
     """
     found: list[Flag] = []
     for name, by_rank in loaders.items():
         seen = division(by_rank)
         short = safe.middle(name, 60)
         if seen.ranks:
-            own = apart and any(loader.trained for loader in by_rank.values())
-            found += _of_loader(short, by_rank, seen, runs=runs, ended=ended, own=own)
+            why = alike if any(loader.trained for loader in by_rank.values()) else ""
+            found += _of_loader(short, by_rank, seen, runs=runs, ended=ended, why=why)
             found += _of_order(short, by_rank, trains)
         elif problem := _problem(by_rank):
             found.append(Flag("hint", f"{short} could not be counted: {problem}"))
@@ -426,12 +438,12 @@ def _of_loader(
     *,
     runs: bool,
     ended: bool,
-    own: bool,
+    why: str,
 ) -> list[Flag]:
     found = []
     # ranks that were asked while they ran may be in different epochs
     if not runs or len({x.last.number for x in by_rank.values() if x.last is not None}) == 1:
-        found += _overlap(name, by_rank, seen, own=own)
+        found += _overlap(name, by_rank, seen, why=why)
     if problem := _problem(by_rank):
         found.append(Flag("hint", f"some batches of {name} could not be counted: {problem}"))
     if runs:
@@ -488,9 +500,9 @@ def _of_order(
 
 
 def _overlap(
-    name: str, by_rank: Mapping[int, LoaderPartition], seen: Division, *, own: bool
+    name: str, by_rank: Mapping[int, LoaderPartition], seen: Division, *, why: str
 ) -> list[Flag]:
-    """Flags for samples that several ranks got; `own`: each rank trains a model of its own."""
+    """Flags for samples that several ranks got; `why` says why all may get the same ones."""
     indexed = all(loader.indexed for loader in by_rank.values())
     if not indexed:
         if not seen.overlap:
@@ -517,8 +529,11 @@ def _overlap(
             f"{words.ranks(seen.ranks)} each got the same {words.count(seen.covered, 'sample')} of "
             f"{name}"
         )
-        if own:
-            return [Flag("hint", f"{text}, and averaged nothing: each trains a model of its own")]
+        if why:
+            return [Flag("hint", f"{text}, {why}")]
+        sampler = _own_sampler(by_rank)
+        if sampler and any(loader.repeated for loader in by_rank.values()):
+            return [Flag("hint", f"{text}: {sampler} gives each sample several times")]
         text += f": {_SAMPLER}, unless this is an evaluation that every rank repeats"
         return [Flag("warning", text)]
     text = (

@@ -10,6 +10,7 @@ import ddt_notebook as ddt
 from ddt_notebook.model import Call, Cell, RankReport, Snapshot
 from ddt_notebook.model.collective import Shape
 from ddt_notebook.model.parity import ParityItem, ParityRole, RankParity
+from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition, pack_indices
 from ddt_notebook.model.placement import PlacedObject, RankPlacement, TensorPlacement
 from ddt_notebook.model.training import ModelTraining, OptimizerTraining, RankTraining
 
@@ -158,3 +159,40 @@ def test_a_missing_gradient_of_a_parameter_of_another_rank_is_not_flagged() -> N
     assert state.startswith("optimizer.state.model.0.w.exp_avg ")
     unknown: dict[str, ParityRole] = {"optimizer.state.group 0[0].exp_avg": "state"}
     assert _differing(unknown, {})
+
+
+@pytest.mark.parametrize(
+    ("calls", "wrapper", "kind"),
+    [
+        ((sent("all_reduce", (4, 8)),), "", "hint"),  # tensor parallelism
+        ((sent("send", (4, 8)), sent("recv", (4, 8))), "", "hint"),  # stages of a pipeline
+        ((), "", "hint"),  # each rank trains a model of its own
+        ((sent("all_reduce", SHAPES[0]), sent("all_reduce", SHAPES[1])), "", "warning"),
+        ((sent("all_reduce", (4, 8)),), "DDP", "warning"),
+    ],
+)
+def test_ranks_with_parts_of_a_model_train_on_the_same_samples(
+    calls: tuple[Call, ...], wrapper: str, kind: str
+) -> None:
+    passed = Epoch(number=1, run=1, batches=2, samples=8, first=tuple(range(8)), trained=2)
+    loader = LoaderPartition(
+        name="loader",
+        dataset="TensorDataset",
+        dataset_size=8,
+        universe=8,
+        sampler="DistributedSampler",
+        replicas=1,
+        replica=0,
+        epochs=(passed,),
+        handed_out=pack_indices(b"\xff"),
+    )
+    optimizer = OptimizerTraining(name="o", wrapper=wrapper, steps=2, shapes={"16×8": 1, "16": 1})
+    snapshot = Snapshot(
+        cell=Cell(number=1, source=""),
+        world_size=2,
+        ranks=tuple(RankReport(rank=rank, calls=calls) for rank in (0, 1)),
+        partition=tuple(RankPartition(rank=rank, run=1, loaders=(loader,)) for rank in (0, 1)),
+        training=tuple(RankTraining(rank=rank, optimizers=(optimizer,)) for rank in (0, 1)),
+    )
+    flags = [f for f in ddt.partition(snapshot).flags if "each got the same" in f.text]
+    assert [flag.kind for flag in flags] == [kind]
