@@ -14,6 +14,8 @@ from ddt_notebook.model.frameworks import known_operation
 #: A tensor with at most this many elements may be a loss, a count or a metric. From 4 to 32 no
 #: verdict on the recorded runs changes (`benchmarks.thresholds`).
 _METRIC = 16
+#: Each rank sends a part of its own to each other rank.
+_EXCHANGES = frozenset({"all_to_all", "all_to_all_single"})
 #: Digits of a number that is too large for the size of a tensor.
 _LONGEST_SIZE = 19
 
@@ -31,7 +33,8 @@ class Communication:
     other
         Number of calls with an unknown purpose: messages, larger gathers, calls of other libraries.
     messages
-        Number of messages between two ranks.
+        Number of messages between two ranks, and of exchanges between all. Embedding tables and
+        experts that each rank has for itself are reached by exchanges.
     """
 
     reduced: Counter[str]
@@ -77,7 +80,7 @@ def communication(report: RankReport) -> Communication:
         operation = known_operation(call.op)
         if call.kind == "setup" or _is_ddp(call) or (operation and operation.tensors is None):
             continue  # it sends objects, or only a signal
-        messages += call.kind == "p2p"
+        messages += call.kind == "p2p" or call.op in _EXCHANGES
         if call.kind == "p2p" or call.source == "flight recorder":
             other += 1
         elif operation is not None and operation.reduces:

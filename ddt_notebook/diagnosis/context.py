@@ -301,6 +301,9 @@ class Context:
             if report.state == "died" and report.exit_signal not in _ABORTS:
                 continue
             call = self.last_call(rank)
+            if call is None and report.state == "died" and report.calls:
+                last = report.calls[-1]
+                call = last if last.status == "issued" else None  # it waited for the handle
             mismatch = self._mismatch_before(rank, call) if call is not None else None
             mismatch = mismatch or self._overflow(rank) or self._received(report)
             if mismatch is not None:

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from ddt_notebook.model import Fact, Finding, Report
+from ddt_notebook.program.escape_paths import SUPPOSED
 
 from .wording import is_reason
 
 #: Kinds of findings that a parting explains.
 _OUT_OF_STEP = frozenset({"never-entered", "different-collectives", "out-of-step"})
-#: Kinds of reasons that the source suggests, where a rank's own decision was not observed.
-_SUPPOSED = frozenset(
-    {
-        "decided-by-each-rank",
-        "leaves-by-own-finding",
-        "leaves-loop-by-own-finding",
-        "swallows-before-call",
-        "uneven-rounds",
-    }
-)
 #: Facts that show without branch events what keeps a rank away.
 _SEEN = frozenset({"ended-itself", "thread-ended", "file-lock-held"})
 
@@ -37,8 +28,10 @@ def lacks_reason(report: Report) -> bool:
 def _out_of_step(finding: Finding) -> bool:
     """Whether ranks came to different lines, as with arguments that differ between two lines."""
     lines = {(place.file, place.line) for place in finding.places.values()}
+    if finding.kind == "died":  # the reason of another error may be none of this kind
+        return any(fact.kind in SUPPOSED for fact in finding.facts)
     return finding.kind in _OUT_OF_STEP or (
-        len(lines) > 1
+        (len(lines) > 1 or finding.values.get("varied") is True)
         and (finding.kind == "arguments-differ" or finding.cause == "different-collectives")
     )
 
@@ -48,4 +41,5 @@ def _explains(fact: Fact) -> bool:
         return True
     place = fact.place
     in_program = place is not None and (place.cell is None or place.function != "<module>")
-    return is_reason(fact) and not (fact.kind in _SUPPOSED and in_program)
+    one_of_several = "others" in fact.values
+    return is_reason(fact) and not (fact.kind in SUPPOSED and (in_program or one_of_several))

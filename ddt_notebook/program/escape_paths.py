@@ -39,6 +39,16 @@ from .program import Located, Program
 from .tree import Block
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
+#: Kinds of reasons that only say what could come out differently on each rank.
+SUPPOSED = frozenset(
+    {
+        "decided-by-each-rank",
+        "leaves-by-own-finding",
+        "leaves-loop-by-own-finding",
+        "swallows-before-call",
+        "uneven-rounds",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +132,11 @@ class EscapePaths:
         found += self._made_by_rank(frames, absent)
         if not found and call.kind == "collective":
             found += self._uneven_loaders(caller.rank, absent.rank)
-        return min(found, key=lambda reason: reason.priority, default=None)
+        best = min(found, key=lambda reason: reason.priority, default=None)
+        if best is None or best.kind not in SUPPOSED:
+            return best
+        lines = {one.place.line for one in found if one.kind in SUPPOSED}
+        return replace(best, values=best.values | {"others": True}) if len(lines) > 1 else best
 
     def _in_callback(self, frames: Sequence[Position], number: int, absent: RankReport) -> bool:
         """Whether a library called a line's function, or one around it, that only one rank is in.

@@ -76,6 +76,8 @@ def _mismatch(context: Context, mismatch: Mismatch) -> Finding:
     if stuck and blocked_s is not None:
         values |= {"blocked": tuple(stuck), "blocked_s": blocked_s}
     kind = "different-collectives" if mismatch.fields == ("op",) else "arguments-differ"
+    if kind == "arguments-differ" and _takes_turns(context, mismatch):
+        values["varied"] = True
     return conclude(
         symptom,
         "out-of-step" if by_rank and kind == "arguments-differ" else kind,
@@ -90,6 +92,23 @@ def _mismatch(context: Context, mismatch: Mismatch) -> Finding:
         facts=facts,
         op=to_change(passed),
     )
+
+
+def _takes_turns(context: Context, mismatch: Mismatch) -> bool:
+    """Whether the line of a mismatch sends one tensor after another, as a helper does.
+
+    The ranks may be out of step there, although they are at one line. Batches of several sizes are
+    no other tensors.
+    """
+    for rank, call in mismatch.calls.items():
+        sent = {
+            tuple(shape[1:] if len(shape) > 1 else shape for shape in one.shapes)
+            for one in context.reports[rank].calls
+            if one.where == call.where and one.index <= call.index and one.caller is None
+        }
+        if call.where is not None and len(sent) > 1:
+            return True
+    return False
 
 
 def _of_side(context: Context, call: Call) -> Values:
