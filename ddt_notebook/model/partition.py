@@ -112,6 +112,8 @@ class LoaderPartition:
     made_at, sampled_at, split_at
         The lines that made the loader, its distributed sampler, and the `Subset` that is its data
         set, for example by `random_split`; None if not known.
+    sampled_in
+        The file of the installed library that made the distributed sampler: ``"deepspeed/…"``.
     subset, subset_size
         Digest and number of the samples that a `Subset` selects; None if the data set is not one.
     padding
@@ -150,6 +152,7 @@ class LoaderPartition:
     seed: int | None = None
     made_at: Position | None = None
     sampled_at: Position | None = None
+    sampled_in: str = ""
     split_at: Position | None = None
     subset: int | None = None
     subset_size: int | None = None

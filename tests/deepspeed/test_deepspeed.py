@@ -21,6 +21,9 @@ HEALTHY = {
     "zero-2": zero(2),
     "zero-3": zero(3),
     "accumulates": zero(2, 2),
+    "two losses of one pass": program(
+        zero(0, 2), "before the step", "engine.backward(loss)"
+    ).replace("backward(loss)", "backward(loss, retain_graph=True)", 1),
     "saves": program(zero(2), "at the end", 'engine.save_checkpoint("saved")'),
     "pipeline": PIPELINE,
 }
@@ -61,6 +64,21 @@ FAULTS = {
         program(zero(1), "at the end", 'if rank == 0:\n    engine.save_checkpoint("saved")'),
         "D.2.1",
         "if rank == 0:",
+    ),
+    "own tags": (
+        program(zero(2), "at the end", 'engine.save_checkpoint("saved", f"rank{rank}")'),
+        "D.1.6",
+        'engine.save_checkpoint("saved", f"rank{rank}")',
+    ),
+    "accumulated twice": (
+        program(zero(2, 2), "before the step", "if step % 2 == 0:\n    continue"),
+        "D.2.4",
+        "engine.step()",
+    ),
+    "one stage evaluates": (
+        program(PIPELINE, "in a step", "if engine.is_last_stage():\n    engine.eval_batch(data)"),
+        "D.2.1",
+        "if engine.is_last_stage():",
     ),
     "unused parameters": (program(zero(3), "in a step", UNUSED), "D.1.1", "if rank == 1:"),
     "one rank raises": (

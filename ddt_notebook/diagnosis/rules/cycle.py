@@ -40,8 +40,8 @@ def wait_cycles(context: Context) -> Iterator[Finding]:
         entangled = any(context.waits[rank].mismatched & members for rank in members)
         if not entangled:
             yield (
-                _left_out(context, members)
-                or _went_past(context, members)
+                _went_past(context, members)
+                or _left_out(context, members)
                 or _finding(context, members, edges)
             )
 

@@ -1,16 +1,17 @@
-"""What DeepSpeed's engines show of a finding: other settings, or a checkpoint on some ranks."""
+"""Rules about DeepSpeed's engines, and what these show of other findings."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from ddt_notebook import faults
-from ddt_notebook.diagnosis.advice import fixes
+from ddt_notebook.diagnosis.advice import conclude, fixes
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Call, Fact, Finding
-from ddt_notebook.model.frameworks.deepspeed import ENGINE, MEMBERS, SAVE_CHECKPOINT
+from ddt_notebook.model.frameworks.deepspeed import ENGINE, LATE_STEP, MEMBERS, SAVE_CHECKPOINT
 
 #: Causes that only say that ranks made other calls.
 _OUT_OF_STEP = frozenset(
@@ -18,6 +19,57 @@ _OUT_OF_STEP = frozenset(
 )
 _CONFIG, _CHECKPOINT = "deepspeed-config-differs", "deepspeed-checkpoint-on-some-ranks"
 _UNDER_CONDITION = "collective-under-rank-condition"
+
+
+def tags_differ(context: Context) -> Iterator[Finding]:
+    """Report a checkpoint that ranks saved at one line under different tags."""
+    made = {
+        rank: [call for call in report.calls if call.op == SAVE_CHECKPOINT]
+        for rank, report in context.reports.items()
+    }
+    if context.snapshot.outcome != "ok" or not made:
+        return
+    for saves in zip(*made.values(), strict=False):
+        tags = {rank: call.reduce_op for rank, call in zip(made, saves, strict=True)}
+        if len(set(tags.values())) == 1 or len({call.where for call in saves}) > 1:
+            continue
+        yield conclude(
+            "D.1.6",
+            "checkpoint-tags-differ",
+            cause="deepspeed-checkpoint-tags-differ",
+            ranks=made,
+            places={
+                rank: context.place(call.where, "saves")
+                for rank, call in zip(made, saves, strict=True)
+            },
+            facts=[
+                Fact(kind="saved-under", ranks=(rank,), values={"tag": tag})
+                for rank, tag in tags.items()
+                if tag is not None
+            ],
+        )
+        return
+
+
+def late_steps(context: Context) -> Iterator[Finding]:
+    """Report steps that follow as many passes as the engine already accumulates by itself."""
+    late = {
+        rank: call
+        for rank, report in context.reports.items()
+        if (call := next((one for one in report.calls if one.op == LATE_STEP), None)) is not None
+    }
+    if late and context.snapshot.outcome == "ok":
+        accumulates = int(next(iter(late.values())).reduce_op or 1)
+        yield conclude(
+            "D.2.4",
+            "accumulated-twice",
+            cause="deepspeed-accumulated-twice",
+            ranks=late,
+            values={"passes": accumulates, "all": accumulates**2},
+            places={rank: context.place(call.where, "steps") for rank, call in late.items()},
+            facts=[Fact(kind="engine-accumulates", values={"passes": accumulates})],
+            confidence="likely",
+        )
 
 
 def explained(context: Context, finding: Finding) -> Finding:
@@ -83,3 +135,6 @@ def _some_save(context: Context, finding: Finding) -> bool:
         if not saves[-1].where.is_same_line(blocked.where):
             return False
     return bool(finding.waiting)
+
+
+RULES = (tags_differ, late_steps)

@@ -101,8 +101,9 @@ def fixed_orders(context: Context) -> Iterator[Finding]:
                 Fact(kind="sampler-epoch", values={"sampler": first.sampler, "epochs": given}),
                 *_set_at(context, shared),
             ],
-            # there may have been several trainings of one epoch each
-            confidence="likely" if single else "possible",
+            # there may have been several trainings of one epoch each, and a library that made the
+            # sampler and hides it may leave its order as it is, as DeepSpeed does
+            confidence="likely" if single and not first.sampled_in else "possible",
         )
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from .description import Description
 
 #: What a rank records beside its collectives: an engine with its settings, as JSON in place of a
-#: reduce operation, and the begin of a checkpoint.
+#: reduce operation, and the begin of a checkpoint, with its tag there.
 ENGINE, SAVE_CHECKPOINT = "deepspeed.initialize", "engine.save_checkpoint"
+#: The first step that again followed as many passes as the engine itself accumulates; this number
+#: stands in place of a reduce operation.
+LATE_STEP = "engine.step"
 #: Among the settings of an engine: the ranks that average its gradients.
 MEMBERS = "members"
 
@@ -15,6 +18,7 @@ FRAMEWORK = Description(
     title="DeepSpeed",
     in_ranks="ddt_notebook.rank.frameworks.deepspeed:DeepSpeed",
     rules="ddt_notebook.diagnosis.rules.deepspeed",
+    words="ddt_notebook.diagnosis.deepspeed_wording",
     stand_ins={
         "message-without-partner": "deepspeed-pipeline-batches-differ",
         "uneven-iterations": "deepspeed-batches-differ",

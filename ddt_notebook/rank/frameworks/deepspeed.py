@@ -11,11 +11,13 @@ import functools
 import gc
 import json
 import sys
+import weakref
 from collections import Counter
+from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ...model.frameworks.deepspeed import ENGINE, MEMBERS, SAVE_CHECKPOINT
+from ...model.frameworks.deepspeed import ENGINE, LATE_STEP, MEMBERS, SAVE_CHECKPOINT
 from ...wire.records import CallRecord
 from ..after_import import AfterImport
 from .framework import Framework
@@ -38,6 +40,18 @@ ENGINES_HOLD_FORMER_GROUPS = (
     "the process group was formed again; DeepSpeed engines hold the former one: make them again "
     "with deepspeed.initialize()"
 )
+#: Characters of a checkpoint's tag that are recorded, and steps that have to be alike.
+_LONGEST_TAG, _STEPS_TO_JUDGE = 80, 2
+
+
+@dataclass(slots=True)
+class _Passes:
+    """The passes of an engine since its last step."""
+
+    accumulates: int  #: passes that the engine itself makes one update of
+    forwards: int = 0
+    backwards: int = 0
+    late: int = 0  #: steps in sequence that followed so many passes
 
 
 class DeepSpeed(Framework):
@@ -47,6 +61,8 @@ class DeepSpeed(Framework):
         self._notes: list[str] = []
         self._calls: CallLog | None = None
         self._made: Counter[str] = Counter()
+        #: Of engines that accumulate.
+        self._passes: weakref.WeakKeyDictionary[Any, _Passes] = weakref.WeakKeyDictionary()
 
     def watch(self, calls: CallLog) -> None:
         """Record DeepSpeed's engines once it is imported."""
@@ -56,6 +72,11 @@ class DeepSpeed(Framework):
     def install(self) -> None:
         """Have DeepSpeed leave out an operator that no training uses."""
         AfterImport("deepspeed.comm.torch", self._leave_out_shared_memory).install()
+
+    def begin_run(self) -> None:
+        """Begin to count passes anew."""
+        for engine, passes in self._passes.items():
+            self._passes[engine] = _Passes(passes.accumulates)
 
     def begin_script(self) -> None:
         """Forget the groups of an earlier script."""
@@ -91,19 +112,69 @@ class DeepSpeed(Framework):
             __tracebackhide__ = True
             made(self_, *args, **kwargs)
             self._note(ENGINE, _settings(self_))
+            if (accumulates := _accumulates(self_)) > 1:
+                self._passes[self_] = _Passes(accumulates)
 
         @functools.wraps(saves)
         def save(self_: Any, *args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
-            self._note(SAVE_CHECKPOINT, None)
+            tag = args[1] if len(args) > 1 else kwargs.get("tag")
+            self._note(SAVE_CHECKPOINT, None if tag is None else str(tag)[:_LONGEST_TAG])
             return saves(self_, *args, **kwargs)
 
         engine.__init__, engine.save_checkpoint = make, save
+        self._watch_steps(engine)
 
-    def _note(self, what: str, settings: str | None) -> None:
+    def _watch_steps(self, engine: Any) -> None:
+        """Count passes, to find steps that do not follow each of them."""
+        names = ("forward", "backward", "step")
+        forward, backward, step = (getattr(engine, name, None) for name in names)
+        if forward is None or backward is None or step is None:
+            return
+
+        @functools.wraps(forward)
+        def counted_forward(self_: Any, *args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            if (passes := self._passes.get(self_)) is not None:
+                passes.forwards += 1
+            return forward(self_, *args, **kwargs)
+
+        @functools.wraps(backward)
+        def counted_backward(self_: Any, *args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            if (passes := self._passes.get(self_)) is not None:
+                passes.backwards += 1
+            return backward(self_, *args, **kwargs)
+
+        @functools.wraps(step)
+        def counted_step(self_: Any, *args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            if (passes := self._passes.get(self_)) is not None:
+                self._steps(self_, passes)
+            return step(self_, *args, **kwargs)
+
+        engine.forward, engine.backward, engine.step = (
+            counted_forward,
+            counted_backward,
+            counted_step,
+        )
+
+    def _steps(self, engine: Any, passes: _Passes) -> None:
+        """Record a step if the user's code accumulates what the engine already does.
+
+        Two losses of one batch have two backward passes, too, but one forward pass.
+        """
+        own = getattr(engine, "_is_gradient_accumulation_boundary", None) is None
+        accumulated = passes.forwards == passes.backwards == passes.accumulates
+        passes.late = passes.late + 1 if own and accumulated else 0
+        passes.forwards = passes.backwards = 0
+        if passes.late == _STEPS_TO_JUDGE:
+            self._note(LATE_STEP, str(passes.accumulates))
+
+    def _note(self, what: str, said: str | None) -> None:
         if self._calls is not None:
             self._made[what] += 1
-            record = CallRecord(op=what, kind="setup", number=self._made[what], reduce_op=settings)
+            record = CallRecord(op=what, kind="setup", number=self._made[what], reduce_op=said)
             self._calls.record(record, lambda: None, "deepspeed/")
 
     def forget_groups(self) -> list[str]:
@@ -136,6 +207,15 @@ def _settings(engine: Any) -> str:
         ranks_of = sys.modules["deepspeed.comm.comm"].get_all_ranks_from_group
         found[MEMBERS] = list(ranks_of(engine.data_parallel_group))
     return json.dumps(found)
+
+
+def _accumulates(engine: Any) -> int:
+    """How many passes an engine makes one update of; 1 if the user's code decides that."""
+    with contextlib.suppress(Exception):  # another version of DeepSpeed
+        managed = getattr(engine, "managed_gradient_accumulation", None)
+        if managed is None or managed():
+            return int(engine.gradient_accumulation_steps())
+    return 1
 
 
 def _some_exist(kind: type) -> bool:

@@ -37,7 +37,7 @@ from .. import torch_private
 from ..user_signals import let_through
 from . import accumulated, checkpoints, evaluations, left_states, training
 from .fingerprints import joint_content, on_cpu
-from .frames import user_line
+from .frames import calling_package, user_line
 
 _MAX_LOADERS = 16
 _MAX_EPOCHS = 20
@@ -229,6 +229,8 @@ class LoaderRecord:
         self.run = 0
         #: The lines that made loaders, samplers and subsets.
         self.made_at: weakref.WeakKeyDictionary[Any, Position] = weakref.WeakKeyDictionary()
+        #: The files of libraries that made samplers.
+        self.made_in: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         #: The epoch that gave the last batch of this run.
         self.latest: Pass | None = None
 
@@ -379,6 +381,8 @@ def _noting_line(original: Any) -> Any:
         with contextlib.suppress(TypeError):  # a class of the user may not be hashable
             if where is not None:
                 RECORD.made_at[self] = where
+            if isinstance(self, DistributedSampler):
+                RECORD.made_in[self] = calling_package(sys._getframe())
 
     return construct
 
@@ -388,6 +392,13 @@ def _made_at(made: Any) -> Position | None:
         return RECORD.made_at.get(made)
     except TypeError:
         return None
+
+
+def _made_in(sampler: Any) -> str:
+    try:
+        return RECORD.made_in.get(sampler, "")
+    except TypeError:
+        return ""
 
 
 def new_log(loader: DataLoader[Any], where: Position | None) -> LoaderLog:
@@ -403,6 +414,7 @@ def new_log(loader: DataLoader[Any], where: Position | None) -> LoaderLog:
             describe(loader, subsets, dataset),
             made_at=_made_at(loader),
             sampled_at=_made_at(loader.sampler),
+            sampled_in=_made_in(loader.sampler),
             split_at=_made_at(loader.dataset) if subsets else None,
         ),
         loader=weakref.ref(loader),

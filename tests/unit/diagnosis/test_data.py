@@ -397,6 +397,13 @@ class TestOrder:
         assert "set-epoch-forgotten" not in dict(causes(report))
         assert "set-epoch-forgotten" in [hint.cause for hint in report.hints]
 
+    def test_of_a_librarys_own_sampler_is_a_hint(self) -> None:
+        made = "deepspeed/runtime/dataloader.py"
+        parts = [replace(shuffled(part, part), sampled_in=made) for part in (EVEN, ODD)]
+        report = diagnose(scene(*parts))
+        assert "set-epoch-forgotten" not in dict(causes(report))
+        assert "set-epoch-forgotten" in [hint.cause for hint in report.hints]
+
     def test_of_an_evaluation_is_silent(self) -> None:
         parts = [shuffled(part, part, trained=0) for part in (EVEN, ODD)]
         assert not causes(diagnose(scene(*parts)))

@@ -10,7 +10,7 @@ import pytest
 
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.model import Call, Snapshot
-from ddt_notebook.model.frameworks.deepspeed import ENGINE, MEMBERS, SAVE_CHECKPOINT
+from ddt_notebook.model.frameworks.deepspeed import ENGINE, LATE_STEP, MEMBERS, SAVE_CHECKPOINT
 from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition, pack_indices
 from ddt_notebook.model.tensorflow import (
     DistributedData,
@@ -48,6 +48,36 @@ def test_engines_that_differ_are_a_reason(
     assert (finding.cause == "deepspeed-config-differs") is named
     if named:
         assert fact(finding, "engines-differ").values == {"setting": "stage", "given": ("1", "2")}
+
+
+@pytest.mark.parametrize(
+    ("tags", "lines", "told"),
+    [
+        (("0.31", "0.17"), (5, 5), True),
+        (("step2", "step2"), (5, 5), False),
+        ((None, None), (5, 5), False),
+        (("best", "last"), (5, 7), False),
+    ],
+    ids=["own losses", "equal", "the number of the step", "other lines"],
+)
+def test_a_checkpoint_under_different_tags(
+    tags: tuple[str | None, ...], lines: tuple[int, ...], told: bool
+) -> None:
+    saves = [
+        call(SAVE_CHECKPOINT, line, kind="setup", reduce_op=tag)
+        for tag, line in zip(tags, lines, strict=True)
+    ]
+    findings = diagnose(snapshot(rank(0, saves[0]), rank(1, saves[1]))).findings
+    assert [f.cause for f in findings] == ["deepspeed-checkpoint-tags-differ"] * told
+    if told:
+        assert [f.values["tag"] for f in findings[0].facts] == list(tags)
+
+
+def test_a_loop_that_accumulates_what_the_engine_accumulates() -> None:
+    late = call(LATE_STEP, 6, kind="setup", reduce_op="4")
+    finding = only(diagnose(snapshot(rank(0, late), rank(1, late))))
+    assert (finding.symptom, finding.cause) == ("D.2.4", "deepspeed-accumulated-twice")
+    assert finding.values == {"passes": 4, "all": 16}
 
 
 @pytest.mark.parametrize("members", [(0, 1), (0,)], ids=["data parallel", "a pipeline"])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import ddt_notebook
-from ddt_notebook.diagnosis import diagnose, training_wording, wording
+from ddt_notebook.diagnosis import diagnose, of_frameworks, training_wording, wording
 from ddt_notebook.diagnosis.wording import FACTS, REASONS, SHOWN, TITLES, worded
 from ddt_notebook.model import Fact, Finding, Place
 
@@ -71,7 +71,7 @@ def test_every_kind_that_has_words_is_used(used: Used, kind: str) -> None:
 
 def test_every_fact_of_a_constant_kind_has_words(used: Used) -> None:
     assert used.fact_kinds
-    assert used.fact_kinds <= {*FACTS, *REASONS, *SHOWN}
+    assert used.fact_kinds <= {*FACTS, *REASONS, *SHOWN, *of_frameworks.table("FACTS")}
 
 
 @pytest.mark.parametrize("table", ["TITLES", "FACTS"])

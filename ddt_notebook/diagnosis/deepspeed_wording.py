@@ -1,0 +1,26 @@
+"""Titles and facts of the findings about DeepSpeed's engines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ddt_notebook.formatting import ranks_text
+from ddt_notebook.model import Fact, Finding
+
+TITLES: dict[str, str | Callable[[Finding], str]] = {
+    "checkpoint-tags-differ": lambda f: (
+        f"{ranks_text(f.ranks)} saved one checkpoint under different tags: the parts of the "
+        "optimizer's state are in different folders, and load_checkpoint looks in one"
+    ),
+    "accumulated-twice": lambda f: (
+        f"engine.step() was called after every {f.values['passes']} backward passes, but the "
+        f"engine counts its calls: it updates the model after {f.values['all']} passes"
+    ),
+}
+FACTS: dict[str, str | Callable[[Fact], str]] = {
+    "saved-under": "{ranks} saved under the tag {tag}",
+    "engine-accumulates": (
+        "the engine has gradient_accumulation_steps = {passes}: it divides each loss by that, and "
+        "every call of step() counts as one pass"
+    ),
+}
