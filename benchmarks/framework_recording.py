@@ -40,6 +40,8 @@ class Program:
         An expression: classes and modules, beside those of torch, whose functions are recorded.
     framework
         What the session prepares its ranks for.
+    simulate
+        The devices that the session simulates.
     """
 
     package: str
@@ -48,6 +50,7 @@ class Program:
     owners: str = "()"
     framework: str = ""
     ranks: int = 2
+    simulate: str = ""
 
 
 _DEEPSPEED = """
@@ -98,6 +101,59 @@ def train(steps):
         engine.train_batch(data_iter=iter([x, x]))
 """
 )
+#: After Megatron-core's ``run_simple_mcore_train_loop.py``, with the parallel sizes of the name.
+_MEGATRON = """
+import os, warnings
+warnings.simplefilter("ignore")
+from megatron.core import parallel_state, tensor_parallel
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+from megatron.core.distributed.finalize_model_grads import finalize_model_grads
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
+from megatron.core.transformer.transformer_config import TransformerConfig
+
+TENSOR, PIPELINE = SIZES
+torch.set_num_threads(1)
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+parallel_state.initialize_model_parallel(TENSOR, PIPELINE)
+tensor_parallel.model_parallel_cuda_manual_seed(1, force_reset_rng=True)
+config = TransformerConfig(
+    num_layers=2, hidden_size=16, num_attention_heads=2, use_cpu_initialization=True,
+    pipeline_dtype=torch.float32, tensor_model_parallel_size=TENSOR,
+    pipeline_model_parallel_size=PIPELINE, hidden_dropout=0.0, attention_dropout=0.0,
+)
+model = GPTModel(
+    config=config, transformer_layer_spec=get_gpt_layer_local_spec(), vocab_size=64,
+    max_sequence_length=16, pre_process=parallel_state.is_pipeline_first_stage(),
+    post_process=parallel_state.is_pipeline_last_stage(),
+).cuda()
+model = DistributedDataParallel(config, DistributedDataParallelConfig(), model)
+optimizer = get_megatron_optimizer(OptimizerConfig(optimizer="adam", lr=1e-3), [model])
+tokens = torch.randint(64, (2, 17)).cuda()
+positions = torch.arange(16, device="cuda").expand(2, -1)
+
+def forward_step(iterator, model):
+    output = model(tokens[:, :-1], positions, None, labels=tokens[:, 1:])
+    return output, lambda output: (output.mean(), {"loss": output.detach().mean()})
+
+def train(steps):
+    run_step = get_forward_backward_func()
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model.zero_grad_buffer()
+        run_step(
+            forward_step_func=forward_step, data_iterator=None, model=model, num_microbatches=2,
+            seq_length=16, micro_batch_size=2, forward_only=False,
+        )
+        finalize_model_grads([model])
+        optimizer.step()
+"""
+_OF_MEGATRON = (
+    "[__import__(f'megatron.core.{name}', fromlist=['']) for name in "
+    "('parallel_state', 'pipeline_parallel.schedules', 'tensor_parallel.random')]"
+)
 _ENGINES = "(deepspeed.runtime.engine.DeepSpeedEngine,)"
 PROGRAMS = {
     **{
@@ -107,6 +163,16 @@ PROGRAMS = {
         for stage in (1, 2, 3)
     },
     "DeepSpeed pipeline": Program("deepspeed", _PIPELINE, owners=_ENGINES),
+    **{
+        f"Megatron-core, {axis} parallel": Program(
+            "megatron",
+            _MEGATRON.replace("SIZES", sizes),
+            steps=10,
+            owners=_OF_MEGATRON,
+            simulate="cuda:2",
+        )
+        for axis, sizes in (("tensor", "2, 1"), ("pipeline", "1, 2"), ("data", "1, 1"))
+    },
 }
 
 #: Puts a switch before each of the recorder's functions: a library may keep a reference to it. Its
@@ -128,7 +194,10 @@ class State:
     on, timed, inner, outer, time_s = True, False, 0.0, 0.0, time.thread_time
 
 text = '''
+from functools import wraps
+
 def timed(function, state, which):
+    @wraps(function)  # simulated GPUs ask for the signature
     def call(*args, **kwargs):
         if not state.timed:
             return function(*args, **kwargs)
@@ -222,7 +291,9 @@ def _figures(name: str, program: Program) -> Iterator[Figure]:
             source = source.replace(word, value)
         return source
 
-    with Session(program.ranks, framework=program.framework or None) as session:
+    with Session(
+        program.ranks, framework=program.framework or None, simulate=program.simulate or None
+    ) as session:
         run_checked(session, f"import {program.package}")
         for source in (_SWITCHES, program.setup, _BY_TURNS):
             run_checked(session, fill(source))

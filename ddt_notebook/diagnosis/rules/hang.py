@@ -225,7 +225,11 @@ def _stage(context: Context, cause: str) -> list[Fact]:
     if cause not in faults.card_ids() or _PREPARATION not in faults.card(cause).symptoms:
         return []
     snapshot = context.snapshot
-    trained = snapshot.trained_before or any(one.backwards for one in snapshot.training)
+    # Megatron-core calls the autograd engine itself
+    trained = snapshot.trained_before or any(
+        one.backwards or any(optimizer.steps for optimizer in one.optimizers)
+        for one in snapshot.training
+    )
     if trained or snapshot.origin == "dumps" or snapshot.framework:
         return []
     return [Fact(kind="before-training", values={"symptom": _PREPARATION})]
