@@ -86,6 +86,9 @@ class Partings:
         at
             Where ``absent`` was instead; None if it had finished the cell.
         """
+        failed = _given_up(call, caller, absent)
+        if failed is not None and (first := self.why_absent(failed, caller, absent, None)):
+            return first
         frames = self._paths.frames(call, caller)
         reported = None
         if not {caller.rank, absent.rank} & self._wholly:
@@ -98,6 +101,34 @@ class Partings:
             if found is None:
                 return None
             return self._reasons.of(found, absent.rank, caller.rank, at, frames)
+        found = self._explaining(compared, call, caller, absent, frames)
+        if found is None:
+            return self._called_another(caller.rank, absent.rank, frames)
+        found = self._broken_off(compared, found, absent.rank) or found
+        reason = self._reasons.of(found, absent.rank, caller.rank, at, frames)
+        inner = self._inside_condition(compared, found)
+        stored = tuple(self._stored_before(compared, found, absent.rank, caller.rank))
+        if stored:
+            reason = replace(reason, values=reason.values | {"stored": stored})
+        if inner is not None:
+            place = self._program.place(inner.decision.head)
+            decided = (
+                place.place,
+                place.code,
+                self._reasons.sides(inner, absent.rank, caller.rank),
+            )
+            reason = replace(reason, values=reason.values | {"decided": decided})
+        return reason
+
+    def _explaining(
+        self,
+        compared: list[Parting],
+        call: Call,
+        caller: RankReport,
+        absent: RankReport,
+        frames: list[Position],
+    ) -> Candidate | None:
+        """The parting that explains why ``absent`` did not reach the call."""
         found = self._with_other_calls(compared, call, caller, absent)
         if found is None:
             last = [one for one in compared if self._is_recent(one, call, caller, absent)]
@@ -122,25 +153,7 @@ class Partings:
             )
         if found is None or found.ends_loop:
             found = self._decided_before(found, caller.rank, absent.rank, frames) or found
-        if found is None:
-            found = self._exhausted(compared, frames)
-        if found is None:
-            return self._called_another(caller.rank, absent.rank, frames)
-        found = self._broken_off(compared, found, absent.rank) or found
-        reason = self._reasons.of(found, absent.rank, caller.rank, at, frames)
-        inner = self._inside_condition(compared, found)
-        stored = tuple(self._stored_before(compared, found, absent.rank, caller.rank))
-        if stored:
-            reason = replace(reason, values=reason.values | {"stored": stored})
-        if inner is not None:
-            place = self._program.place(inner.decision.head)
-            decided = (
-                place.place,
-                place.code,
-                self._reasons.sides(inner, absent.rank, caller.rank),
-            )
-            reason = replace(reason, values=reason.values | {"decided": decided})
-        return reason
+        return self._exhausted(compared, frames) if found is None else found
 
     def for_good(
         self, call: Call, caller: RankReport, absent: RankReport, at: Position | None
@@ -726,6 +739,26 @@ class Partings:
 
 def _follows(call: Call, event: int) -> bool:
     return call.branches_before is not None and call.branches_before > event
+
+
+def _given_up(call: Call, caller: RankReport, absent: RankReport) -> Call | None:
+    """An earlier collective that failed for want of ``absent``, after which ``caller`` went on.
+
+    So a barrier with a time limit may be used to find out who is late. If the ranks have met since
+    then, they were level again.
+    """
+    entered = {(c.group, c.sequence) for c in absent.calls if c.kind == "collective"}
+    found: Call | None = None
+    for one in caller.calls:
+        if one.index >= call.index:
+            break
+        if one.kind != "collective":
+            continue
+        if (one.group, one.sequence) in entered:
+            found = None
+        elif found is None and one.status == "failed" and absent.rank in one.members:
+            found = one
+    return found
 
 
 def _makers(iterable: ast.expr, function: ast.AST) -> set[str]:

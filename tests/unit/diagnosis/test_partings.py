@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -662,3 +663,98 @@ for step in range(2):
         Rank(1, [(7, 8), 8, *asks, (9, 7), (7, 0)], functions=functions),
     )
     assert (found.cause, _line(found)) == ("collective-under-rank-condition", 9)
+
+
+JOINED = """for step, batch in enumerate(loader):
+    if len(batch) == 0:
+        continue
+    if out_of_data(join):
+        break
+    if step % 2 == 0:
+        dist.all_reduce(x)
+dist.barrier()
+"""
+
+
+def test_a_barrier_that_failed_since_another_rank_had_skipped_it() -> None:
+    """The rank that waited left its loop; why the other one was late comes first."""
+    join: list[object] = [(1, 2), (2, 4), 4]
+    first = [*join, (4, 6), (6, 7), 7]
+    left = Rank(0, [*first, *join, (4, 6), (6, 1), *join, (4, 5), 8], "blocked")
+    late = Rank(1, [*first, (1, 2), (2, 3), *first], "blocked")
+    ranks = []
+    for one in (left, late):
+        report, branches = one.report()
+        made = Counter[str]()
+        calls = []
+        for call in report.calls:
+            assert call.where is not None
+            op = {4: "monitored_barrier", 8: "barrier"}.get(call.where.line, call.op)
+            group = "1" if op == "monitored_barrier" else "0"
+            made[group] += 1
+            calls.append(replace(call, op=op, group=group, sequence=made[group]))
+        if one is left:
+            calls[3] = replace(calls[3], status="failed")
+        ranks.append((replace(report, calls=tuple(calls)), branches))
+    snapshot = Snapshot(
+        cell=Cell(number=1, source=JOINED),
+        outcome="hung",
+        ranks=tuple(report for report, _ in ranks),
+        branches=tuple(branches for _, branches in ranks),
+        groups={"0": (0, 1), "1": (0, 1)},
+        world_size=2,
+    )
+    finding = diagnose(snapshot).findings[0]
+    assert (finding.cause, _line(finding)) == ("collective-under-local-condition", 2)
+
+
+class TestRanksThatDied:
+    """What a library issued in a process that died is not known."""
+
+    SOURCE = """def train(padded):
+    if padded:
+        scale = 0
+    loss.backward()
+    if padded:
+        dist.all_reduce(few)
+    else:
+        dist.all_reduce(many)
+train(rank == 1)
+"""
+
+    def test_calls_of_a_library_are_not_counted(self) -> None:
+        functions = dict.fromkeys(range(2, 9), "train")
+        steps: dict[int, list[object]] = {
+            0: [(2, 4), 4, (5, 8), 8],
+            1: [(2, 3), 4, (5, 6), 6],
+        }
+        ranks = []
+        for number, way in steps.items():
+            one = Rank(number, way, "blocked", functions, callers=(9,), sizes=(50, 4 + number))
+            report, branches = one.report()
+            issued, own = report.calls
+            issued = replace(issued, source="flight recorder", caller="DistributedDataParallel")
+            if number == 0:
+                own = replace(own, index=0)
+                report = replace(
+                    report,
+                    state="died",
+                    exit_signal=6,
+                    calls=(own,),
+                    blocked_in=None,
+                    blocked_s=None,
+                    crash_text="",
+                )
+            else:
+                report = replace(report, calls=(issued, own))
+            ranks.append((report, branches))
+        snapshot = Snapshot(
+            cell=Cell(number=1, source=self.SOURCE),
+            outcome="failed",
+            ranks=tuple(report for report, _ in ranks),
+            branches=tuple(branches for _, branches in ranks),
+            groups={"0": (0, 1)},
+            world_size=2,
+        )
+        finding = diagnose(snapshot).findings[0]
+        assert _line(finding) == 5, str(finding)
