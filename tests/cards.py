@@ -19,6 +19,8 @@ from ddt_notebook.model.frameworks import prepared
 SETUP, CELL, PROOF = 1, 2, 3
 #: A card must end, whatever it does, and soon; unless it says otherwise itself.
 OPTIONS: dict[str, Any] = {"timeout": 10.0, "hang_after": 0.5}
+#: The targets of `make` that install a package, if they have another name.
+_TARGETS = {"transformers": "trainers"}
 
 
 def runnable(name: str) -> FaultCard:
@@ -28,7 +30,9 @@ def runnable(name: str) -> FaultCard:
     for module in framework.modules if framework is not None else ():
         pytest.importorskip(module, reason=f"make test-{one.framework} installs it")
     for module in one.needs:
-        pytest.importorskip(module, reason=f"make test-{module.partition('.')[0]} installs it")
+        package = module.partition(".")[0]
+        target = _TARGETS.get(package, package)
+        pytest.importorskip(module, reason=f"make test-{target} installs it")
     return one
 
 

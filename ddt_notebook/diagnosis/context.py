@@ -86,7 +86,10 @@ class Context:
     @cached_property
     def given_apart(self) -> bool:
         """Whether a framework was given values that make ranks call differently."""
-        return any(one.decides_calls for one in broken(self.agreements))
+        return any(
+            one.decides_calls and not (one.axis == "training" and self.snapshot.outcome == "ok")
+            for one in broken(self.agreements)
+        )
 
     @cached_property
     def agreements(self) -> tuple[RankAgreements, ...]:

@@ -88,7 +88,7 @@ def _on_each(fact: Fact, texts: list[str]) -> str:
 def _given_apart(finding: Finding) -> str:
     values, ranks = finding.values, ranks_text(finding.ranks)
     axis, what = values["axis"], values["what"]
-    if axis == "world":
+    if axis in ("world", "training"):
         return f"{ranks} differ in {what}"
     together = f"one {axis}-parallel group" if axis != "model" else "one copy of the model"
     if what.startswith("parameter "):

@@ -113,7 +113,7 @@ class Broken:
 
 def of_calls(reports: Iterable[RankReport], size: int) -> Iterator[RankAgreements]:
     """What ranks were given that may have kept them from answering: the log of calls has it."""
-    settings = {one.settings_call: one.name for one in known_frameworks().values()}
+    settings = {one.settings_call: one for one in known_frameworks().values()}
     settings.pop("", None)
     for report in reports:
         numbers: Counter[str] = Counter()
@@ -122,12 +122,12 @@ def of_calls(reports: Iterable[RankReport], size: int) -> Iterator[RankAgreement
             if call.op not in settings or not call.reduce_op:
                 continue
             numbers[call.op] += 1
-            given[settings[call.op]] += [
+            given[settings[call.op].name] += [
                 Given(
                     what=what,
                     value=str(value),
                     number=numbers[call.op],
-                    axis="world",
+                    axis=settings[call.op].settings_of,
                     among=tuple(range(size)),
                     where=call.where,
                     decides_calls=True,

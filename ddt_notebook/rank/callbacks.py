@@ -11,23 +11,18 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from ..model.frameworks import known_frameworks
 from .after_import import AfterImport
 from .branch_events import ALWAYS_ON, BranchEvents
-
-#: The module of each library, and the function in it, or the method, that calls callbacks.
-_CALLING = (
-    ("transformers.trainer_callback", "CallbackHandler.call_event"),
-    ("lightning.pytorch.trainer.call", "_call_callback_hooks"),
-    ("pytorch_lightning.trainer.call", "_call_callback_hooks"),
-)
 
 
 def observe_callbacks(events: BranchEvents) -> None:
     """Let trainers observe their callbacks, as soon as a library has been imported."""
     if ALWAYS_ON:
         return
-    for module, path in _CALLING:
-        AfterImport(module, functools.partial(_wrap, events, path)).install()
+    for framework in known_frameworks().values():
+        for module, path in framework.callbacks:
+            AfterImport(module, functools.partial(_wrap, events, path)).install()
 
 
 def _wrap(events: BranchEvents, path: str, module: ModuleType) -> None:

@@ -102,6 +102,11 @@ class Description:
         earlier than the last.
     settings_call
         The setup call whose settings, in JSON, all ranks have to give alike; empty for none.
+    settings_of
+        What they are settings of: ``"world"`` for the groups of all ranks, and ``"training"`` for
+        what a library's trainer does, where only a run that fails shows that they must be equal.
+    callbacks
+        The modules and the functions in them, or methods, with which a trainer calls callbacks.
     causes
         The card of each value that its ranks need equal (see `model.agreements`), by the first word
         of the value's name.
@@ -126,6 +131,8 @@ class Description:
     meetings: frozenset[str] = frozenset()
     failures: frozenset[str] = frozenset()
     settings_call: str = ""
+    settings_of: str = "world"
+    callbacks: tuple[tuple[str, str], ...] = ()
     causes: Mapping[str, str] = field(default_factory=dict)
     alike: Mapping[tuple[str, str], str] = field(default_factory=dict)
     cards: str = ""

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+
+import pytest
 
 from ddt_notebook.diagnosis.run_rules import diagnose
 from ddt_notebook.model import Call, Cell, Position, RankReport, Report, Snapshot
 from ddt_notebook.model.agreements import Given, RankAgreements
+from ddt_notebook.model.frameworks.lightning import FIT
 from ddt_notebook.model.frameworks.megatron import GROUP_SIZES
+from ddt_notebook.model.frameworks.transformers import TRAIN
 from ddt_notebook.model.group_names import with_names_of_framework
+from ddt_notebook.model.snapshot import Outcome
 
 LINE = Position(file="cell[1]", line=3)
 COUNT = Given(
@@ -98,28 +104,47 @@ def test_sizes_of_the_groups_are_read_from_the_log_of_calls() -> None:
     """A rank that waits for a group of another mesh may have to be killed."""
 
     def hung(*sizes: int) -> Report:
-        ranks = tuple(
-            RankReport(
-                rank=rank,
-                state="blocked",
-                calls=(
-                    Call(
-                        index=0,
-                        op=GROUP_SIZES,
-                        kind="setup",
-                        reduce_op=f'{{"tensor_model_parallel_size": {size}}}',
-                        status="done",
-                        where=LINE,
-                    ),
-                ),
-            )
-            for rank, size in enumerate(sizes)
-        )
-        cell = Cell(number=1, source="model = make()\n\ninitialize()")
-        return diagnose(Snapshot(cell=cell, ranks=ranks, world_size=2, outcome="hung"))
+        return report_of(GROUP_SIZES, "tensor_model_parallel_size", *sizes)
 
     (finding,) = hung(2, 1).findings
     assert (finding.symptom, finding.cause) == ("B.2", "megatron-sizes-differ")
     assert finding.ranks == [0, 1]
     assert "tensor_model_parallel_size" in finding.title
     assert "megatron-sizes-differ" not in {one.cause for one in hung(2, 2).findings}
+
+
+@pytest.mark.parametrize(("op", "what"), [(TRAIN, "max_steps"), (FIT, "limit_train_batches")])
+def test_arguments_of_a_trainer_explain_a_failure_only(op: str, what: str) -> None:
+    (finding,) = report_of(op, what, 6, 4).findings
+    assert (finding.symptom, finding.cause) == ("D.2.1", "trainer-arguments-differ")
+    assert {fact.values["value"]: fact.ranks for fact in finding.facts if fact.kind == "given"} == {
+        "6": (0,),
+        "4": (1,),
+    }
+    alike = report_of(op, what, 6, 6).findings
+    assert "trainer-arguments-differ" not in {one.cause for one in alike}
+    # what ranks have for themselves may differ in a run that ends well
+    assert not report_of(op, what, 6, 4, outcome="ok").findings
+
+
+def report_of(op: str, what: str, *values: int, outcome: Outcome = "hung") -> Report:
+    """The report on ranks that gave a framework a setting."""
+    ranks = tuple(
+        RankReport(
+            rank=rank,
+            state="blocked" if outcome == "hung" else "finished",
+            calls=(
+                Call(
+                    index=0,
+                    op=op,
+                    kind="setup",
+                    reduce_op=json.dumps({what: value}),
+                    status="done",
+                    where=LINE,
+                ),
+            ),
+        )
+        for rank, value in enumerate(values)
+    )
+    cell = Cell(number=1, source="model = make()\n\ninitialize()")
+    return diagnose(Snapshot(cell=cell, ranks=ranks, world_size=2, outcome=outcome))

@@ -1,0 +1,25 @@
+"""Lightning's Trainer, which trains through ``torch.distributed``."""
+
+from __future__ import annotations
+
+from .description import Description
+
+#: The call that trains; a rank records the arguments, as JSON in place of a reduce operation.
+FIT = "Trainer.fit"
+#: Arguments that decide how many steps there are, and what comes between them.
+ARGUMENTS = (
+    *("max_steps", "max_epochs", "limit_train_batches", "limit_val_batches"),
+    *("accumulate_grad_batches", "val_check_interval", "check_val_every_n_epoch"),
+)
+#: By its older name, it is another package.
+_PACKAGES = ("lightning.pytorch", "pytorch_lightning")
+
+FRAMEWORK = Description(
+    name="lightning",
+    title="Lightning",
+    in_ranks="ddt_notebook.rank.frameworks.lightning:Lightning",
+    settings_call=FIT,
+    settings_of="training",
+    causes=dict.fromkeys(ARGUMENTS, "trainer-arguments-differ"),
+    callbacks=tuple((f"{name}.trainer.call", "_call_callback_hooks") for name in _PACKAGES),
+)

@@ -1,0 +1,24 @@
+"""The Trainer of Hugging Face's transformers, which trains through ``torch.distributed``."""
+
+from __future__ import annotations
+
+from .description import Description
+
+#: The call that trains; a rank records the arguments, as JSON in place of a reduce operation.
+TRAIN = "Trainer.train"
+#: Arguments that decide how many steps there are, and what comes between them.
+ARGUMENTS = (
+    *("max_steps", "num_train_epochs", "gradient_accumulation_steps", "eval_strategy"),
+    *("eval_steps", "save_strategy", "save_steps", "logging_strategy", "logging_steps"),
+    "per_device_train_batch_size",
+)
+
+FRAMEWORK = Description(
+    name="transformers",
+    title="transformers",
+    in_ranks="ddt_notebook.rank.frameworks.transformers:Transformers",
+    settings_call=TRAIN,
+    settings_of="training",
+    causes=dict.fromkeys(ARGUMENTS, "trainer-arguments-differ"),
+    callbacks=(("transformers.trainer_callback", "CallbackHandler.call_event"),),
+)
