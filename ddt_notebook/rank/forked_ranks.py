@@ -14,6 +14,10 @@ import torch.multiprocessing
 
 from .probes.frames import user_line
 
+REFUSED = (
+    "this cell already runs on every rank, and a rank cannot be forked into further ranks: call "
+    'the function itself; in Lightning, use strategy="ddp"'
+)
 #: What to tell about the processes that were spawned in this run.
 _spawned: list[str] = []
 
@@ -43,10 +47,7 @@ def refuse(world_size: int) -> None:
         # fn, args, nprocs, join, daemon, start_method
         method = kwargs.get("start_method", args[5] if len(args) > 5 else "spawn")
         if method == "fork":
-            raise RuntimeError(
-                "this cell already runs on every rank, and a rank cannot be forked into further "
-                'ranks: call the function itself; in Lightning, use strategy="ddp"'
-            )
+            raise RuntimeError(REFUSED)
         nprocs = kwargs.get("nprocs", args[2] if len(args) > 2 else 1)
         where = user_line(sys._getframe())
         if where is not None and nprocs > 1:

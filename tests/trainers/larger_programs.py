@@ -852,7 +852,7 @@ fabric.print("done")
 """,
         ("D.2.2", "C.7"),
         None,
-        "loader = DataLoader(TensorDataset(*make_data()), 4, shuffle=True)",
+        "for x, y in loader:",
         ("no-distributed-sampler",),
     ),
 }

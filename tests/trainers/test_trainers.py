@@ -196,6 +196,20 @@ def test_ranks_are_not_forked_into_ranks(session: ddt.Session) -> None:
     assert session.run("x = torch.ones(1)\ndist.all_reduce(x)").ok
 
 
+@pytest.mark.parametrize("made", ["", "accelerator = Accelerator(cpu=True)\n"])
+@pytest.mark.parametrize("name", ["notebook_launcher", "debug_launcher"])
+def test_launchers_of_notebooks_are_refused_in_one_line(
+    session: ddt.Session, name: str, made: str
+) -> None:
+    result = session.run(
+        f"from accelerate import Accelerator, {name}\n{made}"
+        f"def main():\n    print('trained')\n{name}(main, num_processes=2)"
+    )
+    said = {error.message.partition(",")[0] for error in result.errors.values()}
+    assert len(result.errors) == 2
+    assert said == {"this cell already runs on every rank"}
+
+
 @pytest.mark.parametrize("reduced", [False, True], ids=["own share", "of all ranks"])
 def test_numbers_written_for_tensorboard_are_read(
     session: ddt.Session, reduced: bool, tmp_path: Path

@@ -1,14 +1,27 @@
-"""What Accelerate keeps for the life of a process, forgotten between scripts."""
+"""What Accelerate keeps for the life of a process, and its launchers of notebooks."""
 
 from __future__ import annotations
 
+import functools
 import sys
+from types import ModuleType
+from typing import Any
 
+from ..after_import import AfterImport
+from ..forked_ranks import REFUSED
 from .framework import Framework
+
+#: Functions that fork ranks. They take a port first, which on several ranks one of them gets, and
+#: the others raise errors of their own.
+_LAUNCHERS = ("notebook_launcher", "debug_launcher")
 
 
 class Accelerate(Framework):
     """Hugging Face Accelerate."""
+
+    def install(self) -> None:
+        """Refuse launchers of several processes on each rank in the same words."""
+        AfterImport("accelerate.launchers", _refuse).install()
 
     def begin_script(self) -> None:
         """Forget how Accelerate found this process launched: that group ended with its script.
@@ -21,3 +34,23 @@ class Accelerate(Framework):
             kept = getattr(getattr(state, name, None), "_shared_state", None)
             if isinstance(kept, dict):
                 kept.clear()
+
+
+def _refuse(module: ModuleType) -> None:
+    for name in _LAUNCHERS:
+        original = getattr(module, name, None)
+        if original is not None:
+            setattr(module, name, _refusing(original))
+
+
+def _refusing(launch: Any) -> Any:
+    @functools.wraps(launch)
+    def refuse_several(
+        function: Any, args: Any = (), num_processes: Any = None, **more: Any
+    ) -> Any:
+        __tracebackhide__ = True
+        if num_processes == 1:  # the function is called in this process
+            return launch(function, args, num_processes, **more)
+        raise RuntimeError(REFUSED)
+
+    return refuse_several
