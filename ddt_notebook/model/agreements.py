@@ -113,8 +113,8 @@ class Broken:
 
 def of_calls(reports: Iterable[RankReport], size: int) -> Iterator[RankAgreements]:
     """What ranks were given that may have kept them from answering: the log of calls has it."""
-    settings = {one.settings_call: one for one in known_frameworks().values()}
-    settings.pop("", None)
+    known = known_frameworks().values()
+    settings = {call: one for one in known for call in one.settings_calls}
     for report in reports:
         numbers: Counter[str] = Counter()
         given: dict[str, list[Given]] = defaultdict(list)

@@ -776,9 +776,9 @@ class Model(Base):
 trainer().fit(Model(), *loaders())
 """,
         ("D.2.1", "D.1.1"),
-        None,
-        "if self.global_rank == 1 and loss > 0:",
-        (*_BY_RANK, *_LOCAL, "rank-skips-collective"),
+        (0, 1),
+        "trainer().fit(Model(), *loaders())",
+        ("rank-skips-collective",),
     ),
     "lightning's limits differ": Fault(
         _LIGHTNING

@@ -100,8 +100,8 @@ class Description:
     failures
         Types of exceptions that its operations raise where a rank waits for one, which may be
         earlier than the last.
-    settings_call
-        The setup call whose settings, in JSON, all ranks have to give alike; empty for none.
+    settings_calls
+        The setup calls whose settings, in JSON, all ranks have to give alike.
     settings_of
         What they are settings of: ``"world"`` for the groups of all ranks, and ``"training"`` for
         what a library's trainer does, where only a run that fails shows that they must be equal.
@@ -130,7 +130,7 @@ class Description:
     by_tensor: bool = False
     meetings: frozenset[str] = frozenset()
     failures: frozenset[str] = frozenset()
-    settings_call: str = ""
+    settings_calls: tuple[str, ...] = ()
     settings_of: str = "world"
     callbacks: tuple[tuple[str, str], ...] = ()
     causes: Mapping[str, str] = field(default_factory=dict)

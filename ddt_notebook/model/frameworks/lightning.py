@@ -6,6 +6,8 @@ from .description import Description
 
 #: The call that trains; a rank records the arguments, as JSON in place of a reduce operation.
 FIT = "Trainer.fit"
+#: The end of an epoch, where what was logged is averaged over the ranks, and what it is.
+LOG, LOGGED = "LightningModule.log", "names in self.log(…, sync_dist=True)"
 #: Arguments that decide how many steps there are, and what comes between them.
 ARGUMENTS = (
     *("max_steps", "max_epochs", "limit_train_batches", "limit_val_batches"),
@@ -18,8 +20,11 @@ FRAMEWORK = Description(
     name="lightning",
     title="Lightning",
     in_ranks="ddt_notebook.rank.frameworks.lightning:Lightning",
-    settings_call=FIT,
+    settings_calls=(FIT, LOG),
     settings_of="training",
-    causes=dict.fromkeys(ARGUMENTS, "trainer-arguments-differ"),
+    causes={
+        **dict.fromkeys(ARGUMENTS, "trainer-arguments-differ"),
+        "names": "rank-skips-collective",
+    },
     callbacks=tuple((f"{name}.trainer.call", "_call_callback_hooks") for name in _PACKAGES),
 )

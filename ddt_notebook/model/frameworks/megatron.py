@@ -13,7 +13,7 @@ FRAMEWORK = Description(
     name="megatron-core",
     title="Megatron-core",
     in_ranks="ddt_notebook.rank.frameworks.megatron:Megatron",
-    settings_call=GROUP_SIZES,
+    settings_calls=(GROUP_SIZES,),
     causes={
         "num_microbatches": "megatron-micro-batches-differ",
         "seq_length": "megatron-stage-tensors-differ",

@@ -1,4 +1,4 @@
-"""The arguments with which Lightning's Trainer trains, which all ranks must give alike."""
+"""What all ranks must give Lightning alike: the arguments of its Trainer, and what they log."""
 
 from __future__ import annotations
 
@@ -6,29 +6,50 @@ import functools
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ...model.frameworks.lightning import ARGUMENTS, FIT
+from ...model.frameworks.lightning import ARGUMENTS, FIT, LOG, LOGGED
 from ..after_import import AfterImport
 from .framework import Framework
 from .transformers import read, record_arguments
 
 if TYPE_CHECKING:
     from ..probes.calls import CallLog
+_TRAINER = "trainer.trainer"
+_LOGGER = "trainer.connectors.logger_connector.logger_connector"
 
 
 class Lightning(Framework):
     """Lightning's Trainer; its calls pass through ``torch.distributed``."""
 
     def watch(self, calls: CallLog) -> None:
-        """Record the arguments of each training, once Lightning's Trainer is imported."""
-        for name in ("lightning/pytorch", "pytorch_lightning"):
-            watch = functools.partial(_watch, calls, f"{name}/")
-            AfterImport(f"{name.replace('/', '.')}.trainer.trainer", watch).install()
+        """Record arguments and names, once Lightning's Trainer is imported."""
+        for package in ("lightning/pytorch/", "pytorch_lightning/"):
+            prefix = package.replace("/", ".")
+            for module, watch in ((_TRAINER, _watch_fit), (_LOGGER, _watch_logged)):
+                act = functools.partial(watch, calls, package)
+                AfterImport(prefix + module, act).install()
 
 
-def _watch(calls: CallLog, package: str, module: ModuleType) -> None:
+def _watch_fit(calls: CallLog, package: str, module: ModuleType) -> None:
     trainer = getattr(module, "Trainer", None)
     record_arguments(calls, trainer, "fit", FIT, _arguments, package)
 
 
 def _arguments(trainer: Any) -> dict[str, str]:
     return read(trainer, ARGUMENTS)
+
+
+def _watch_logged(calls: CallLog, package: str, module: ModuleType) -> None:
+    """Record the names at the end of each epoch, before their values are averaged.
+
+    A value is averaged on the ranks that have logged it, so that each of them waits for the others.
+    """
+    connector = getattr(module, "_LoggerConnector", None)
+    for method in ("update_train_epoch_metrics", "update_eval_epoch_metrics"):
+        record_arguments(calls, connector, method, LOG, _logged, package)
+
+
+def _logged(connector: Any) -> dict[str, str]:
+    results = getattr(getattr(connector, "trainer", None), "_results", None)
+    items = results.valid_items() if results is not None else ()
+    metas = [metric.meta for _, metric in items]
+    return {LOGGED: ", ".join(sorted({one.name for one in metas if one.sync.should})) or "none"}

@@ -10,7 +10,7 @@ import pytest
 from ddt_notebook.diagnosis.run_rules import diagnose
 from ddt_notebook.model import Call, Cell, Position, RankReport, Report, Snapshot
 from ddt_notebook.model.agreements import Given, RankAgreements
-from ddt_notebook.model.frameworks.lightning import FIT
+from ddt_notebook.model.frameworks.lightning import FIT, LOG, LOGGED
 from ddt_notebook.model.frameworks.megatron import GROUP_SIZES
 from ddt_notebook.model.frameworks.transformers import TRAIN
 from ddt_notebook.model.group_names import with_names_of_framework
@@ -113,6 +113,14 @@ def test_sizes_of_the_groups_are_read_from_the_log_of_calls() -> None:
     assert "megatron-sizes-differ" not in {one.cause for one in hung(2, 2).findings}
 
 
+def test_names_that_some_ranks_log_explain_a_hang() -> None:
+    (finding,) = report_of(LOG, LOGGED, "none", "large_loss").findings
+    assert (finding.symptom, finding.cause) == ("D.2.1", "rank-skips-collective")
+    assert {"none", "large_loss"} == {
+        fact.values["value"] for fact in finding.facts if fact.kind == "given"
+    }
+
+
 @pytest.mark.parametrize(("op", "what"), [(TRAIN, "max_steps"), (FIT, "limit_train_batches")])
 def test_arguments_of_a_trainer_explain_a_failure_only(op: str, what: str) -> None:
     (finding,) = report_of(op, what, 6, 4).findings
@@ -127,7 +135,7 @@ def test_arguments_of_a_trainer_explain_a_failure_only(op: str, what: str) -> No
     assert not report_of(op, what, 6, 4, outcome="ok").findings
 
 
-def report_of(op: str, what: str, *values: int, outcome: Outcome = "hung") -> Report:
+def report_of(op: str, what: str, *values: int | str, outcome: Outcome = "hung") -> Report:
     """The report on ranks that gave a framework a setting."""
     ranks = tuple(
         RankReport(
