@@ -154,6 +154,54 @@ _OF_MEGATRON = (
     "[__import__(f'megatron.core.{name}', fromlist=['']) for name in "
     "('parallel_state', 'pipeline_parallel.schedules', 'tensor_parallel.random')]"
 )
+_ACCELERATE = """
+from accelerate import Accelerator
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+accelerator = Accelerator(cpu=True)
+net = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+net, optimizer = accelerator.prepare(net, torch.optim.AdamW(net.parameters(), lr=1e-3))
+x = torch.randn(4, 16)
+
+def train(steps):
+    for _ in range(steps):
+        with accelerator.accumulate(net):
+            accelerator.backward(net(x).square().mean())
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+_TRAINER = """
+import tempfile
+
+from transformers import Trainer, TrainingArguments
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1)
+        )
+
+    def forward(self, x):
+        return {"loss": self.layers(x).square().mean()}
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+rows = [{"x": torch.randn(16)} for _ in range(64)]
+trainer = Trainer(
+    model=Net(),
+    args=TrainingArguments(
+        output_dir=tempfile.mkdtemp(), use_cpu=True, report_to=[], save_strategy="no",
+        logging_strategy="no", disable_tqdm=True, per_device_train_batch_size=4, max_steps=1,
+    ),
+    train_dataset=rows,
+)
+
+def train(steps):
+    trainer.args.max_steps = steps
+    trainer.train()
+"""
 _ENGINES = "(deepspeed.runtime.engine.DeepSpeedEngine,)"
 PROGRAMS = {
     **{
@@ -163,6 +211,8 @@ PROGRAMS = {
         for stage in (1, 2, 3)
     },
     "DeepSpeed pipeline": Program("deepspeed", _PIPELINE, owners=_ENGINES),
+    "Accelerate": Program("accelerate", _ACCELERATE),
+    "transformers' Trainer": Program("transformers", _TRAINER, steps=30),
     **{
         f"Megatron-core, {axis} parallel": Program(
             "megatron",
