@@ -11,11 +11,14 @@ from ddt_notebook import faults
 from ddt_notebook.diagnosis.advice import conclude, fixes
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Call, Fact, Finding
-from ddt_notebook.model.frameworks.deepspeed import ENGINE, LATE_STEP, MEMBERS, SAVE_CHECKPOINT
+from ddt_notebook.model.frameworks.deepspeed import ENGINE, LATE_STEP, SAVE_CHECKPOINT
 
 #: Causes that only say that ranks made other calls.
 _OUT_OF_STEP = frozenset(
-    {"different-collectives", "dtype-differs", "shape-differs", "rank-skips-collective"}
+    {
+        *("different-collectives", "dtype-differs", "shape-differs", "rank-skips-collective"),
+        *("different-groups", "groups-in-opposite-order", "wait-cycle"),
+    }
 )
 _CONFIG, _CHECKPOINT = "deepspeed-config-differs", "deepspeed-checkpoint-on-some-ranks"
 _UNDER_CONDITION = "collective-under-rank-condition"
@@ -116,8 +119,6 @@ def _differing(context: Context) -> Fact | None:
             return None
         settings[rank] = json.loads(engines[-1].reduce_op or "{}")
     for name in next(iter(settings.values()), {}):
-        if name == MEMBERS:
-            continue
         given = [known.get(name, "") for known in settings.values()]
         if len(set(given)) > 1:
             values = {"setting": name, "given": tuple(given)}

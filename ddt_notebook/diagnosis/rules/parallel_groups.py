@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Fact, Position
-from ddt_notebook.model.frameworks.deepspeed import ENGINE, MEMBERS
+from ddt_notebook.model.frameworks.deepspeed import ENGINE_READY, MEMBERS
 from ddt_notebook.program.gradients import holds_gradients
 from ddt_notebook.program.nodes import argument
 from ddt_notebook.program.sharded_values import slices_by_rank
@@ -77,7 +77,7 @@ def _in_engines(context: Context) -> Iterator[Team]:
     trained = {t.rank for t in context.snapshot.training if t.backwards}
     for report in context.snapshot.ranks:
         for call in report.calls:
-            if call.op == ENGINE and call.reduce_op:
+            if call.op == ENGINE_READY and call.reduce_op:
                 ranks = tuple(json.loads(call.reduce_op).get(MEMBERS, ()))
                 if len(ranks) > 1 and trained.issuperset(ranks):
                     yield Team(ranks, Fact(kind="deepspeed-averages", ranks=ranks))

@@ -5,12 +5,14 @@ from __future__ import annotations
 from .description import Description
 
 #: What a rank records beside its collectives: an engine with its settings, as JSON in place of a
-#: reduce operation, and the begin of a checkpoint, with its tag there.
-ENGINE, SAVE_CHECKPOINT = "deepspeed.initialize", "engine.save_checkpoint"
+#: reduce operation, before it communicates; the same engine when it is ready, with its ranks; and
+#: the begin of a checkpoint, with its tag there.
+ENGINE, ENGINE_READY = "deepspeed.initialize", "deepspeed.initialize's end"
+SAVE_CHECKPOINT = "engine.save_checkpoint"
 #: The first step that again followed as many passes as the engine itself accumulates; this number
 #: stands in place of a reduce operation.
 LATE_STEP = "engine.step"
-#: Among the settings of an engine: the ranks that average its gradients.
+#: What an engine that is ready shows: the ranks that average its gradients.
 MEMBERS = "members"
 
 FRAMEWORK = Description(

@@ -17,7 +17,13 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ...model.frameworks.deepspeed import ENGINE, LATE_STEP, MEMBERS, SAVE_CHECKPOINT
+from ...model.frameworks.deepspeed import (
+    ENGINE,
+    ENGINE_READY,
+    LATE_STEP,
+    MEMBERS,
+    SAVE_CHECKPOINT,
+)
 from ...wire.records import CallRecord
 from ..after_import import AfterImport
 from .framework import Framework
@@ -107,11 +113,25 @@ class DeepSpeed(Framework):
         if engine is None or made is None or saves is None:
             return
 
+        configures = getattr(engine, "_configure_with_arguments", None)
+        if configures is not None:
+
+            @functools.wraps(configures)
+            def configure(self_: Any, *args: Any, **kwargs: Any) -> None:
+                """Ranks whose settings differ may not come to the end of ``__init__``."""
+                __tracebackhide__ = True
+                configures(self_, *args, **kwargs)
+                self._note(ENGINE, _settings(self_))
+
+            engine._configure_with_arguments = configure
+
         @functools.wraps(made)
         def make(self_: Any, *args: Any, **kwargs: Any) -> None:
             __tracebackhide__ = True
             made(self_, *args, **kwargs)
-            self._note(ENGINE, _settings(self_))
+            if configures is None:
+                self._note(ENGINE, _settings(self_))
+            self._note(ENGINE_READY, _members(self_))
             if (accumulates := _accumulates(self_)) > 1:
                 self._passes[self_] = _Passes(accumulates)
 
@@ -198,11 +218,17 @@ class DeepSpeed(Framework):
 
 
 def _settings(engine: Any) -> str:
-    """What all ranks must give an engine alike, and those that share its data, as JSON."""
+    """What all ranks must give an engine alike, as JSON."""
     found: dict[str, Any] = {}
     for name, method in _SETTINGS.items():
         with contextlib.suppress(Exception):  # another version of DeepSpeed
             found[name] = str(getattr(engine, method)())
+    return json.dumps(found)
+
+
+def _members(engine: Any) -> str:
+    """The ranks that average an engine's gradients, as JSON."""
+    found: dict[str, Any] = {}
     with contextlib.suppress(Exception):  # another version of DeepSpeed
         ranks_of = sys.modules["deepspeed.comm.comm"].get_all_ranks_from_group
         found[MEMBERS] = list(ranks_of(engine.data_parallel_group))

@@ -10,7 +10,13 @@ import pytest
 
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.model import Call, Snapshot
-from ddt_notebook.model.frameworks.deepspeed import ENGINE, LATE_STEP, MEMBERS, SAVE_CHECKPOINT
+from ddt_notebook.model.frameworks.deepspeed import (
+    ENGINE,
+    ENGINE_READY,
+    LATE_STEP,
+    MEMBERS,
+    SAVE_CHECKPOINT,
+)
 from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition, pack_indices
 from ddt_notebook.model.tensorflow import (
     DistributedData,
@@ -80,12 +86,23 @@ def test_a_loop_that_accumulates_what_the_engine_accumulates() -> None:
     assert finding.values == {"passes": 4, "all": 16}
 
 
+def test_ranks_that_wait_in_groups_of_engines_that_differ() -> None:
+    one, two = (all_reduce(4, group=group, called_from=_INSIDE) for group in ("1", "2"))
+    scene = snapshot(
+        rank(0, _engine(stage=2), one, blocked=True),
+        rank(1, _engine(stage=3), two, blocked=True),
+        outcome="hung",
+    )
+    finding = only(diagnose(scene))
+    assert (finding.kind, finding.cause) == ("wait-cycle", "deepspeed-config-differs")
+
+
 @pytest.mark.parametrize("members", [(0, 1), (0,)], ids=["data parallel", "a pipeline"])
 def test_ranks_whose_engine_averages_gradients_must_not_read_the_same(
     members: tuple[int, ...],
 ) -> None:
-    text = json.dumps({"stage": "2", MEMBERS: members})
-    engine = call(ENGINE, 1, kind="setup", reduce_op=text)
+    text = json.dumps({MEMBERS: members})
+    engine = call(ENGINE_READY, 1, kind="setup", reduce_op=text)
     epoch = Epoch(number=1, run=1, batches=4, samples=16, complete=True, trained=4, where=at(2))
     read = pack_indices(b"\xff\xff")
     loader = LoaderPartition(
