@@ -10,6 +10,7 @@ from pathlib import PurePath
 
 from ddt_notebook.model import Call, Place, Position, RankError, RankReport, Role, Snapshot
 from ddt_notebook.model.agreements import RankAgreements, broken, of_calls
+from ddt_notebook.model.frameworks import known_operation
 from ddt_notebook.model.user_code import is_user_code
 from ddt_notebook.model.waits import MOVING, Wait, cannot_complete, lock_holders, waits
 from ddt_notebook.program.escape_paths import EscapePaths, Reason
@@ -327,7 +328,10 @@ class Context:
             spoiled = mismatch.sequence < call.sequence and _SPOILS.intersection(mismatch.fields)
             own_error = self.reports[rank].error
             foreign = own_error is None or is_peer_error(own_error)
-            if mismatch.sequence == call.sequence or (spoiled and foreign):
+            # a graph's second collective may meet the first one of the next execution
+            inside = mismatch.sequence < call.sequence and known_operation(call.op) is None
+            inside = inside and own_error is not None and own_error.call == call.index
+            if mismatch.sequence == call.sequence or (spoiled and foreign) or inside:
                 return mismatch
         return None
 

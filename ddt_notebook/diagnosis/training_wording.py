@@ -333,6 +333,14 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         "{ranks} trained the same model without a strategy that connects workers: no gradient was "
         "exchanged"
     ),
+    "pipeline-error-lost": (
+        "{ranks} raised {type} in a function of the data pipeline, and TensorFlow took it for the "
+        "end of the data: {message}"
+    ),
+    "graphs-differ": lambda f: (
+        f"the graph of {f.values['graph']} has {count(f.values['most'], 'collective')} on other "
+        f"ranks and {f.values['fewest']} on {ranks_text(f.ranks)}"
+    ),
     "undivided-pipeline": lambda f: (
         "every worker trained with the same data: "
         + (
@@ -768,6 +776,9 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "engines-differ": lambda f: (
         f"the engines differ in {f.values['setting']}: " + _on_each(f, list(f.values["given"]))
     ),
+    "run-went-on": "the run ended without an error, with fewer samples than the data set has",
+    "only-in-graph-of": "only the graph of {ranks} has the collective of {place}",
+    "stopped-training": "{ranks} ended fit early, by stop_training at {place}",
     "fits-differ": lambda f: (
         f"fit was given {_ARGUMENTS[f.values['argument']]} "
         + _on_each(f, [_given(one) for one in f.values["given"]])

@@ -9,13 +9,13 @@ import bisect
 import math
 import statistics
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from .collective import Call
 from .operations import BLOCKS_HOST, as_recorded, from_recorder
 from .snapshot import Snapshot
-from .timeline import RankTimeline
+from .timeline import IN_GRAPH, RankTimeline
 
 #: Bytes of an element. For other types, the digits of the name show it (``float8_e4m3fn``).
 _ITEM_BYTES = {"bool": 1, "complex32": 4, "complex64": 8, "complex128": 16}
@@ -46,6 +46,9 @@ class Meeting:
         Why a library issued it, such as ``"DDP bucket 1/3"``; empty for the user's own calls.
     issued
         Whether the calls only issued it to a device, so that waits of the ranks are not known.
+    inside
+        Of each rank, beginning and end of the collectives inside of a graph that it executed; the
+        same number of each rank. Empty for a collective of its own, and where nothing was traced.
     """
 
     group: str
@@ -55,6 +58,7 @@ class Meeting:
     ends_s: dict[int, float]
     label: str = ""
     issued: bool = False
+    inside: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
 
     @cached_property
     def first(self) -> Call:
@@ -65,6 +69,8 @@ class Meeting:
     def arrivals_s(self) -> dict[int, float]:
         """When each rank entered, in order of time."""
         known = {r: c.entered_s for r, c in self.calls.items() if c.entered_s is not None}
+        # before the first collective inside of a graph, the rank did its own work
+        known |= {rank: spans[0][0] for rank, spans in self.inside.items()}
         return dict(sorted(known.items(), key=lambda item: item[1]))
 
     @cached_property
@@ -115,6 +121,10 @@ class Meeting:
             return None
         if any(call.status == "failed" for call in self.calls.values()):
             return None
+        if self.inside:
+            together = zip(*self.inside.values(), strict=True)
+            times = [(max(s for s, _ in spans), max(e for _, e in spans)) for spans in together]
+            return math.fsum(max(0.0, end - start) for start, end in times)
         return max(0.0, max(self.ends_s.values()) - self.begun_s)
 
     @property
@@ -162,6 +172,7 @@ def meetings(snapshot: Snapshot) -> list[Meeting]:
             if call.kind == "collective" and call.sequence is not None:
                 found[call.group, call.sequence][report.rank] = call
     labels = _bucket_labels(found, timelines)
+    inside = {rank: _InGraphs(timeline) for rank, timeline in timelines.items()}
     result = [
         Meeting(
             group=group,
@@ -175,6 +186,7 @@ def meetings(snapshot: Snapshot) -> list[Meeting]:
             },
             label=labels.get((group, sequence), ""),
             issued=issued and not _blocks_host(next(iter(calls.values()))),
+            inside=_all_inside(calls, inside),
         )
         for (group, sequence), calls in found.items()
     ]
@@ -232,6 +244,32 @@ def call_ends(
             used[op].add(at)
             ends[call.index] = finishes[op][at]
     return ends
+
+
+class _InGraphs:
+    """The collectives that a rank ran inside of graphs, in order of time."""
+
+    def __init__(self, timeline: RankTimeline) -> None:
+        spans = (span for span in timeline.spans() if span.name.startswith(IN_GRAPH))
+        self._spans = sorted((span.start_s, span.end_s) for span in spans)
+
+    def of(self, call: Call) -> list[tuple[float, float]]:
+        """Those of one call."""
+        if call.entered_s is None or call.left_s is None:
+            return []
+        low = bisect.bisect_left(self._spans, (call.entered_s,))
+        return self._spans[low : bisect.bisect_right(self._spans, (call.left_s,))]
+
+
+def _all_inside(
+    calls: dict[int, Call], known: dict[int, _InGraphs]
+) -> dict[int, list[tuple[float, float]]]:
+    """What each rank ran inside of its call; nothing if that is not the same number on each."""
+    if not all(rank in known for rank in calls):
+        return {}
+    found = {rank: known[rank].of(call) for rank, call in calls.items()}
+    counts = {len(spans) for spans in found.values()}
+    return found if len(counts) == 1 and 0 not in counts else {}
 
 
 def _within(starts: list[float], calls: list[tuple[float, float | None]]) -> set[int]:

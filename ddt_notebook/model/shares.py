@@ -275,6 +275,12 @@ def _standing_still(
     blocked, waiting, beside = [], [], []
     for meeting in met:
         call = meeting.calls[rank]
+        if rank in meeting.inside:
+            for at, (start, ended) in enumerate(meeting.inside[rank]):
+                begun = max(spans_of[at][0] for spans_of in meeting.inside.values())
+                beside.append((start, ended))
+                waiting.append((start, min(begun, ended)))
+            continue
         end = meeting.ends_s.get(rank)
         if call.entered_s is None or end is None:
             continue

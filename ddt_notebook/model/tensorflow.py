@@ -84,6 +84,9 @@ class KerasFit:
         Whether it evaluates after each epoch.
     callbacks
         Classes of the callbacks that it was given.
+    stopped
+        The user's line at which training was stopped early, by ``stop_training``; None if it was
+        not.
     """
 
     where: Position | None = None
@@ -92,6 +95,43 @@ class KerasFit:
     batch_size: int | None = None
     validates: bool = False
     callbacks: tuple[str, ...] = ()
+    stopped: Position | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutedGraph:
+    """The collectives of a graph that a worker executed.
+
+    Attributes
+    ----------
+    name
+        As in its records, such as ``"train_step()"``.
+    where
+        The user's line that adds each collective, in order.
+    """
+
+    name: str
+    where: tuple[Position | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineError:
+    """An exception in Python code that a pipeline or a graph called.
+
+    Attributes
+    ----------
+    type, message
+        Of the exception.
+    where
+        The user's line that raised.
+    reached_program
+        Whether TensorFlow raised an error in the program afterwards.
+    """
+
+    type: str
+    message: str = ""
+    where: Position | None = None
+    reached_program: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,9 +148,15 @@ class RankTensorFlow:
         The updates, one for each line and model.
     fits
         The calls of ``fit``, in order.
+    graphs
+        The graphs with collectives, the last one of each name.
+    errors
+        Exceptions in Python code of pipelines and graphs.
     """
 
     rank: int
     data: tuple[DistributedData, ...] = ()
     updates: tuple[OptimizerUpdates, ...] = ()
     fits: tuple[KerasFit, ...] = ()
+    graphs: tuple[ExecutedGraph, ...] = ()
+    errors: tuple[PipelineError, ...] = ()

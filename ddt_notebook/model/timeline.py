@@ -8,7 +8,10 @@ from typing import Literal
 
 SpanKind = Literal["forward", "backward", "optimizer", "data", "collective", "wait", "user"]
 
+#: Before the name of a collective that TensorFlow runs inside of a graph.
+IN_GRAPH = "graph:"
 _PREFIXES: tuple[tuple[str, SpanKind], ...] = (
+    (IN_GRAPH, "collective"),
     ("gloo:", "collective"),
     ("nccl:", "collective"),
     ("Optimizer.", "optimizer"),
@@ -16,9 +19,11 @@ _PREFIXES: tuple[tuple[str, SpanKind], ...] = (
 )
 #: Names of spans that the tracer itself adds.
 BACKWARD, WAIT = "backward", "wait for a handle"
+OPTIMIZER_STEP, READ_PIPELINE = "Optimizer.step", "tf.data"
 _NAMES: dict[str, SpanKind] = {
     BACKWARD: "backward",
     WAIT: "wait",
+    READ_PIPELINE: "data",
     "DistributedDataParallel.forward": "forward",
 }
 

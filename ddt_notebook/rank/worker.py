@@ -248,6 +248,8 @@ class Rank:
         tracer = Tracer(self._spec.rank, self._own_variables) if command.trace else None
         if tracer is not None:
             tracer.start()
+            if self._group.framework is not None:
+                self._group.framework.begin_trace()
         performance.RECORD.begin_run()
         self._begin_branches(asked=command.branches)
         self._running = True

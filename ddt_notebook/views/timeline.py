@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from ..formatting import naming_hosts, ranks_label
 from ..model import Call, Snapshot
 from ..model.critical_path import Part, Wait, critical_path, waits
+from ..model.frameworks import known_operation
 from ..model.meetings import Meeting, lateness, meetings
 from ..model.shares import (
     RankShare,
@@ -313,7 +314,13 @@ class TimelineView(RunView, Figured):
         if self.snapshot.calls_only_issue:
             notes.append(words.ISSUED)
         elif not self.snapshot.timeline and self.snapshot.origin == "session":
-            notes.append("not traced: %%ddt_debug also shows steps and collectives of DDP")
+            graphs = any(known_operation(m.first.op) is None for m in self._met)
+            notes.append(
+                "not traced: what a graph computes counts as waiting or communication here; "
+                "%%ddt_debug shows its steps and collectives"
+                if graphs
+                else "not traced: %%ddt_debug also shows steps and collectives of DDP"
+            )
         elif self._untimed:
             notes.append(
                 "of collectives that a library starts, only the start is recorded in a job"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import ddt_notebook as ddt
+from ddt_notebook.model.meetings import meetings
 from tests.trainers.programs import program
 
 from .tensorflow_programs import (
@@ -139,6 +140,49 @@ dataset = tf.data.Dataset.from_generator(
         "D.1.11",
         [1],
         'raise ValueError("bad sample")',
+    ),
+    "a worker adds a collective to a step": (
+        program(
+            CUSTOM_LOOP,
+            "before the loop",
+            """
+def step_of(value):
+    context = tf.distribute.get_replica_context()
+    total = context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+    if rank == 0:
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, total)
+    return total
+
+
+@tf.function
+def totals(value):
+    return strategy.run(step_of, args=(value,))
+
+
+for _ in range(3):
+    totals(tf.ones([3]))
+""",
+        ),
+        "D.1.1",
+        [1],
+        "return context.all_reduce(tf.distribute.ReduceOp.SUM, total)",
+    ),
+    "a callback of one worker stops": (
+        program(
+            FIT,
+            "before training",
+            """
+class Stops(tf.keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if rank == 1 and batch == 1:
+            self.model.stop_training = True
+
+callbacks = [Stops()]
+""",
+        ).replace("verbose=0)\n# at", "verbose=0, callbacks=callbacks)\n# at"),
+        "D.1.1",
+        [1],
+        "self.model.stop_training = True",
     ),
     "a worker raises": (
         program(
@@ -331,6 +375,26 @@ def test_the_partition_shows_what_each_worker_read(session: ddt.Session) -> None
     assert len(mine) == len(theirs) == 32
     assert not mine & theirs
     assert not ddt.partition(result).flags
+
+
+def test_the_timeline_shows_what_graphs_do(session: ddt.Session) -> None:
+    result = session.run(CUSTOM_LOOP, trace=True)
+    assert result.ok, str(ddt.diagnose(result))
+    view = ddt.timeline(result)
+    assert view.window is not None
+    assert view.window.name == "steps 2 to 6"
+    for traced in result.snapshot.timeline:
+        assert len(traced.steps_us) == 6
+        kinds = {span.kind for span in traced.spans()}
+        assert {"backward", "optimizer", "data", "collective"} <= kinds
+    steps = [one for one in meetings(result.snapshot) if one.first.op == "train_step()"]
+    assert len(steps) == 6
+    for step in steps:
+        assert {len(spans) for spans in step.inside.values()} == {2}  # gradients, and the loss
+        for rank, call in step.calls.items():
+            assert call.entered_s is not None
+            assert call.left_s is not None
+            assert call.entered_s <= step.arrivals_s[rank] <= step.ends_s[rank]
 
 
 def test_data_that_cannot_be_counted_are_said(session: ddt.Session) -> None:

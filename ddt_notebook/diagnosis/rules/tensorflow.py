@@ -11,7 +11,7 @@ from typing import Any
 
 from ddt_notebook.diagnosis.advice import conclude, fixes
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.model import Fact, Finding, Place
+from ddt_notebook.model import Fact, Finding, Place, Position
 from ddt_notebook.model.finding import Confidence
 from ddt_notebook.model.tensorflow import DistributedData, KerasFit, OptimizerUpdates
 
@@ -38,6 +38,8 @@ _OUT_OF_STEP = frozenset({_OTHER_CALLS, "dtype-differs", "shape-differs", "uneve
 _STEPS, _CHIEF = "tensorflow-steps-differ", "tensorflow-chief-alone"
 #: What decides how often ``fit`` exchanges something, and the card if workers differ in it.
 _ASKED = {"steps": _STEPS, "epochs": _STEPS, "callbacks": _CHIEF, "validates": _CHIEF}
+#: Causes of a graph that differs from those of other workers.
+_IN_GRAPH = frozenset({"dtype-differs", "shape-differs"})
 
 
 def undivided_data(context: Context) -> Iterator[Finding]:
@@ -263,16 +265,106 @@ def _common(loaders: Loaders) -> frozenset[int]:
 
 
 def explained(context: Context, finding: Finding) -> Finding:
-    """Return a finding with its reason, if workers asked different things of ``Model.fit``.
+    """Return a finding with its reason, if workers asked different things of TensorFlow."""
+    finding = _other_graph(context, finding)
+    return _stopped_early(context, finding) or _asked_differently(context, finding)
 
-    What a program gives ``fit`` decides how often each worker comes to a collective inside it.
+
+def _other_graph(context: Context, finding: Finding) -> Finding:
+    """Return a finding with the line of a collective that only some workers have in a graph."""
+    if finding.cause not in _IN_GRAPH:
+        return finding
+    calls = [context.last_call(rank) for rank in finding.places]
+    names = {call.op for call in calls if call is not None}
+    for name in names:
+        graphs = {
+            one.rank: graph.where
+            for one in context.snapshot.tensorflow
+            for graph in one.graphs
+            if graph.name == name
+        }
+        counts = {rank: len(where) for rank, where in graphs.items()}
+        if len(graphs) < context.snapshot.world_size or len(set(counts.values())) < 2:
+            continue
+        most, fewest = max(counts.values()), min(counts.values())
+        rank = next(rank for rank, count in counts.items() if count == most)
+        other = next(where for where in graphs.values() if len(where) == fewest)
+        extra = _added(graphs[rank], other)
+        without = [rank for rank, count in counts.items() if count == fewest]
+        return replace(
+            finding,
+            kind="graphs-differ",
+            cause=_OTHER_CALLS,
+            ranks=without,
+            waiting=[one for one in counts if one in context.halted and one not in without],
+            values=finding.values | {"graph": name, "most": most, "fewest": fewest},
+            facts=[
+                Fact(
+                    kind="only-in-graph-of",
+                    ranks=tuple(rank for rank, count in counts.items() if count == most),
+                    place=context.place(extra, "called"),
+                ),
+                *finding.facts,
+            ],
+            fixes=fixes(finding.symptom, _OTHER_CALLS),
+        )
+    return finding
+
+
+def _added(
+    longer: tuple[Position | None, ...], shorter: tuple[Position | None, ...]
+) -> Position | None:
+    """The line of the first collective that only the longer list has."""
+    lines = Counter((one.file, one.line) for one in shorter if one is not None)
+    for one in longer:
+        if one is None:
+            continue
+        if not lines[one.file, one.line]:
+            return one
+        lines[one.file, one.line] -= 1
+    return None
+
+
+def _stopped_early(context: Context, finding: Finding) -> Finding | None:
+    """Return a finding with the line at which only some workers ended ``fit``."""
+    fits = {one.rank: one.fits[-1] for one in context.snapshot.tensorflow if one.fits}
+    stopped = {rank: fit.stopped for rank, fit in fits.items() if fit.stopped is not None}
+    if len(fits) < context.snapshot.world_size or not 0 < len(stopped) < len(fits):
+        return None
+    if finding.kind != "never-entered" and finding.cause not in _OUT_OF_STEP:
+        return None
+    if not _concerns(context, finding, fits):
+        return None
+    return replace(
+        finding,
+        cause=_STEPS,
+        ranks=list(stopped),
+        waiting=[rank for rank in fits if rank not in stopped],
+        facts=[
+            Fact(kind="stopped-training", ranks=(rank,), place=context.place(where, "called"))
+            for rank, where in stopped.items()
+        ]
+        + list(finding.facts),
+        fixes=fixes(finding.symptom, _STEPS),
+    )
+
+
+def _concerns(context: Context, finding: Finding, fits: dict[int, KerasFit]) -> bool:
+    """Whether a finding is about the lines that called ``fit``."""
+    lines = {(place.cell, place.line) for place in finding.places.values()}
+    places = [context.place(fit.where, "called") for fit in fits.values()]
+    return any(place is not None and (place.cell, place.line) in lines for place in places)
+
+
+def _asked_differently(context: Context, finding: Finding) -> Finding:
+    """Return a finding with what workers gave ``fit``.
+
+    That decides how often each worker comes to a collective inside it.
     """
     fits = {one.rank: one.fits[-1] for one in context.snapshot.tensorflow if one.fits}
     if finding.cause not in _OUT_OF_STEP or len(fits) < context.snapshot.world_size:
         return finding
-    lines = {(place.cell, place.line) for place in finding.places.values()}
-    places = [context.place(fit.where, "called") for fit in fits.values()]
-    if not any(place is not None and (place.cell, place.line) in lines for place in places):
+    if not _concerns(context, finding, fits):
         return finding
     for what, cause in _ASKED.items():
         if cause == _CHIEF and finding.cause != _OTHER_CALLS:
@@ -303,4 +395,40 @@ def _asked(fit: KerasFit, what: str) -> Any:
     return getattr(fit, what)
 
 
-RULES = (undivided_data, trained_alone, overlapping_shares, uneven_batches, undivided_loss)
+def lost_errors(context: Context) -> Iterator[Finding]:
+    """Report exceptions in Python code of a pipeline that TensorFlow took for the end of the data.
+
+    If the program catches what TensorFlow raises, it knows of them.
+    """
+    if context.snapshot.outcome != "ok":
+        return
+    lost = {
+        one.rank: error
+        for one in context.snapshot.tensorflow
+        if one.data
+        for error in one.errors[:1]
+        if not error.reached_program
+    }
+    if not lost:
+        return
+    first = next(iter(lost.values()))
+    yield conclude(
+        "C.2",
+        "pipeline-error-lost",
+        cause="tensorflow-pipeline-error-lost",
+        ranks=lost,
+        places={rank: context.place(error.where, "raised") for rank, error in lost.items()},
+        values={"type": first.type, "message": first.message},
+        facts=[Fact(kind="run-went-on")],
+        confidence="likely",
+    )
+
+
+RULES = (
+    lost_errors,
+    undivided_data,
+    trained_alone,
+    overlapping_shares,
+    uneven_batches,
+    undivided_loss,
+)

@@ -73,6 +73,9 @@ class Framework:
     def begin_run(self) -> None:
         """Begin to observe another cell or script."""
 
+    def begin_trace(self) -> None:
+        """Begin to time what the run does; `completed` adds it to the rank's timeline."""
+
     def observed(self, rank: int, namespace: Mapping[str, Any]) -> Observation | None:
         """What was observed since the run began; None if nothing was.
 

@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 _PACKAGE = "tensorflow/"
 #: Shapes written for one execution; more collectives are cut.
 _MOST_SHAPES = 8
+#: Collectives of one graph whose lines are kept.
+_MOST_LINES = 32
 #: How often a worker looks whether the others have come, in seconds.
 _LOOK_EVERY_S = 0.005
 #: Nodes of a graph that begin so prepare a collective and do not communicate.
@@ -55,8 +57,8 @@ _ABORTED = (
 _Place = tuple[tuple[str, ...], int]
 
 
-#: Name of a graph, and shape and type of what its collectives send.
-_Graph = tuple[str, tuple[Any, ...]]
+#: Name of a graph, shape and type of what its collectives send, and their operations.
+_Graph = tuple[str, tuple[Any, ...], tuple[Any, ...]]
 
 
 class TensorFlow(Framework):
@@ -106,6 +108,10 @@ class TensorFlow(Framework):
         """Observe data and updates of another run."""
         self._record.begin_run()
 
+    def begin_trace(self) -> None:
+        """Time what graphs do."""
+        self._record.trace.start(self._directory)
+
     def observed(self, rank: int, namespace: Mapping[str, Any]) -> Observation | None:
         """The data and updates since the run began."""
         seen = self._record.observed(rank)
@@ -126,6 +132,8 @@ class TensorFlow(Framework):
             read = self._record.samples.described(namespace, names)
             loaders = (*seen.partition.loaders, *read)
             seen = replace(seen, partition=replace(seen.partition, loaders=loaders))
+        if seen.timeline is not None:
+            seen = replace(seen, timeline=self._record.trace.stop(seen.timeline))
         if seen.memory is not None:
             memory = tensorflow_variables.with_variables(seen.memory, namespace, names)
             seen = replace(seen, memory=memory)
@@ -182,6 +190,7 @@ class TensorFlow(Framework):
             iterators = [o for o in gc.get_objects() if type(o) is iterator_ops.OwnedIterator]
             self._ended += [context.context(), *iterators]
             context._reset_context()
+            self._record.samples.forget()
         self._outdated = False
 
     def meet(self, place: _Place, what: str) -> None:
@@ -244,6 +253,7 @@ class TensorFlow(Framework):
             return self._calls.record(record, function, _PACKAGE)
         except BaseException:
             self._broken = True
+            self._record.raised_in_program()
             raise
 
     def made_strategy(self, place: _Place, function: Callable[[], Any]) -> Any:
@@ -280,11 +290,18 @@ class TensorFlow(Framework):
         found = self._found[graph_function]
         if found is None:
             return function()
-        name, tensors = found
+        name, tensors, operations = found
+        self._record.executes(name, operations)
         record = CallRecord(op=name, group=self._group, reduce_op="SUM")
         record.shapes = tuple(shape for shape, _ in tensors)
         record.dtypes = tuple(dtype for _, dtype in tensors)
-        return self.recorded(record, function)
+        made = self.recorded(record, function)
+        self._record.trace.executed(graph_function.graph)
+        return made
+
+    def added(self, tensor: Any) -> None:
+        """Note a collective that is added to a graph, by its result."""
+        self._record.adds_collective(tensor)
 
     def ran_eagerly(
         self, op: str, shape: Shape, dtype: str, root: int | None, function: Callable[[], Any]
@@ -334,21 +351,21 @@ def _collectives(graph_function: Any) -> _Graph | None:
     name = graph_function.name
     name = name.decode() if isinstance(name, bytes) else str(name)
     name = name.removeprefix("__inference_").rpartition("_")[0] or name
-    tensors = tuple(_tensors(graph, [node.name for node in nodes]))[:_MOST_SHAPES]
+    operations = tuple(graph.get_operation_by_name(node.name) for node in nodes)
+    tensors = tuple(map(_tensor, operations))[:_MOST_SHAPES]
     # one that is unknown on this rank may be known on another: then the lists cannot be compared
-    return f"{name}()", tensors if all(tensors) else ()
+    return f"{name}()", tensors if all(tensors) else (), operations[:_MOST_LINES]
 
 
 def _communicates(op: str) -> bool:
     return op.startswith("Collective") and not op.startswith(_PREPARES)
 
 
-def _tensors(graph: Any, names: list[str]) -> Iterator[tuple[Shape, str] | None]:
-    """Shape and type of what each collective of a graph sends; None if the shape is not known."""
-    for name in names:
-        inputs = graph.get_operation_by_name(name).inputs
-        known = len(inputs) > 0 and inputs[0].shape.is_fully_defined()
-        yield (tuple(inputs[0].shape.as_list()), inputs[0].dtype.name) if known else None
+def _tensor(operation: Any) -> tuple[Shape, str] | None:
+    """Shape and type of what a collective of a graph sends; None if the shape is not known."""
+    inputs = operation.inputs
+    known = len(inputs) > 0 and inputs[0].shape.is_fully_defined()
+    return (tuple(inputs[0].shape.as_list()), inputs[0].dtype.name) if known else None
 
 
 def _install(rank: TensorFlow) -> None:
@@ -381,7 +398,9 @@ def _install(rank: TensorFlow) -> None:
             def call(self: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
                 __tracebackhide__ = True
                 if not context.executing_eagerly():
-                    return original(self, tensor, *args, **kwargs)
+                    made = original(self, tensor, *args, **kwargs)
+                    rank.added(made)
+                    return made
                 shape, dtype = tuple(tensor.shape.as_list()), tensor.dtype.name
                 return rank.ran_eagerly(
                     op, shape, dtype, None, lambda: original(self, tensor, *args, **kwargs)

@@ -10,20 +10,31 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from types import FrameType, ModuleType
 from typing import Any
 
 from ...model import Position
-from ...model.tensorflow import DistributedData, KerasFit, OptimizerUpdates, RankTensorFlow
+from ...model.tensorflow import (
+    DistributedData,
+    ExecutedGraph,
+    KerasFit,
+    OptimizerUpdates,
+    PipelineError,
+    RankTensorFlow,
+)
 from ...model.user_code import is_user_code
 from ..after_import import AfterImport
 from .tensorflow_losses import LossRecord
 from .tensorflow_samples import Pipeline, SampleRecord
+from .tensorflow_trace import StepTrace
 
 #: Pipelines with more bytes of constants are not read.
 _MOST_BYTES = 64 << 20
 #: Observations kept of one run.
 _MOST = 50
+#: The longest text of an exception that is kept.
+_LONGEST = 300
 #: Functions of Keras that read data without training.
 _ONLY_READ = frozenset({"evaluate", "predict"})
 #: Attributes of a node that differ between equal pipelines: numbers of objects.
@@ -46,8 +57,13 @@ class TensorFlowRecord:
         self._data: list[DistributedData] = []
         self._updates: list[OptimizerUpdates] = []
         self._fits: list[KerasFit] = []
+        self._graphs: dict[str, ExecutedGraph] = {}
+        self._errors: list[PipelineError] = []
         self.samples = SampleRecord()
+        #: Of each graph, its operations and what is noted of them.
+        self._lines: dict[str, tuple[Sequence[Any], ExecutedGraph]] = {}
         self._losses = LossRecord()
+        self.trace = StepTrace()
         self._distributed: Pipeline | None = None  # what is being distributed now
         self._validates_with: Any = None  # of the fit that runs now
 
@@ -56,22 +72,28 @@ class TensorFlowRecord:
         self._data.clear()
         self._updates.clear()
         self._fits.clear()
+        self._graphs.clear()
+        self._errors.clear()
         self.samples.begin_run()
 
     def observed(self, rank: int) -> RankTensorFlow | None:
         """What was observed since the run began; None if nothing was."""
-        if not self._data and not self._updates and not self._fits:
+        seen = (self._data, self._updates, self._fits, self._graphs, self._errors)
+        if not any(seen):
             return None
         return RankTensorFlow(
             rank=rank,
             data=tuple(self._data),
             updates=tuple(self._updates),
             fits=tuple(self._fits),
+            graphs=tuple(self._graphs.values()),
+            errors=tuple(self._errors),
         )
 
     def install(self) -> None:
         """Observe from now on."""
         from tensorflow.python.distribute import collective_all_reduce_strategy, input_lib
+        from tensorflow.python.ops import script_ops
 
         extended = collective_all_reduce_strategy.CollectiveAllReduceExtended
         before, after = self._distributes, self._makes
@@ -82,6 +104,7 @@ class TensorFlowRecord:
         for module, kind, method in _OPTIMIZERS:
             AfterImport(module, functools.partial(self._watch, kind, method)).install()
         AfterImport(_MODEL, self._watch_fit).install()
+        _wrap(script_ops.FuncRegistry, "__call__", self._calls_python)
         self._losses.install()
 
     def _watch(self, kind: str, method: str, module: ModuleType) -> None:
@@ -91,8 +114,33 @@ class TensorFlowRecord:
 
     def _watch_fit(self, module: ModuleType) -> None:
         model = getattr(module, "Model", None)
-        if model is not None and hasattr(model, "fit"):
-            _wrap(model, "fit", self._fits_model)
+        if model is None or not hasattr(model, "fit"):
+            return
+        _wrap(model, "fit", self._fits_model)
+
+        def stops(model: Any, value: Any) -> None:
+            vars(model)["stop_training"] = value
+            if value:
+                self._note_stop(sys._getframe(1))
+
+        model.stop_training = property(lambda model: vars(model)["stop_training"], stops)
+
+    def executes(self, name: str, operations: Sequence[Any]) -> None:
+        """Note the collectives of a graph that is executed."""
+        if name in self._graphs or len(self._graphs) < _MOST:
+            known = self._lines.get(name)
+            if known is None or known[0] is not operations:
+                where = tuple(self._losses.users_line(one) for one in operations)
+                self._lines[name] = operations, ExecutedGraph(name=name, where=where)
+            self._graphs[name] = self._lines[name][1]
+
+    def adds_collective(self, tensor: Any) -> None:
+        """Note a collective that is added to a graph, by its result."""
+        self._losses.note_collective(tensor)
+
+    def raised_in_program(self) -> None:
+        """Note that the program gets an exception of TensorFlow."""
+        self._errors = [replace(one, reached_program=True) for one in self._errors]
 
     # -- what is wrapped -----------------------------------------------------------------------
 
@@ -161,6 +209,23 @@ class TensorFlowRecord:
             )
         )
 
+    def _note_stop(self, frame: FrameType) -> None:
+        if self._fits:
+            stopped = _users_position(frame)
+            self._fits[-1] = replace(self._fits[-1], stopped=stopped)
+
+    def _calls_python(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(*args, **kwargs)
+        except StopIteration:  # a generator has ended
+            raise
+        except Exception as error:
+            if len(self._errors) < _MOST:
+                kind, message = type(error).__name__, str(error)[:_LONGEST]
+                where = _raised_at(error)
+                self._errors.append(PipelineError(type=kind, message=message, where=where))
+            raise
+
     def _note_data(self, policy: str, dataset: Any, frame: FrameType) -> None:
         if len(self._data) < _MOST and not _is_called_by(frame, _ONLY_READ):
             content, shuffled = _content(dataset) if dataset is not None else ("", False)
@@ -178,6 +243,7 @@ class TensorFlowRecord:
     def _applies(self, original: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         given = args[0] if args else kwargs.get("grads_and_vars", kwargs.get("grads"))
         strategy = _strategy()
+        self.trace.updates(optimizer)
         if len(self._updates) < _MOST and given is not None and strategy is not None:
             values = list(given)
             # what was given may be an iterator, which has been read now
@@ -197,6 +263,17 @@ class TensorFlowRecord:
             if seen not in self._updates:
                 self._updates.append(seen)
         return original(optimizer, *args, **kwargs)
+
+
+def _raised_at(error: BaseException) -> Position | None:
+    """The user's line that raised an exception."""
+    found, level = None, error.__traceback__
+    while level is not None:
+        code = level.tb_frame.f_code
+        if is_user_code(code.co_filename):
+            found = Position(file=code.co_filename, line=level.tb_lineno, function=code.co_name)
+        level = level.tb_next
+    return found
 
 
 def _pipeline(policy: str, frame: FrameType) -> Pipeline:

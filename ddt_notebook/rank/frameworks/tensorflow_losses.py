@@ -9,6 +9,8 @@ nothing is known.
 from __future__ import annotations
 
 import functools
+import sys
+import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +24,8 @@ _SAME = frozenset({"Identity", "Cast", "CheckNumerics", "EnsureShape", "Reshape"
 _ADDS, _SCALES = frozenset({"Add", "AddV2", "AddN"}), frozenset({"Mul", "RealDiv", "DivNoNan"})
 #: Operations that are looked through before a loss counts as not known.
 _MOST_OPERATIONS = 64
+#: The class of a thread in which a strategy runs the user's function.
+_REPLICA = "MirroredReplicaThread"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,8 @@ class LossRecord:
     def __init__(self) -> None:
         #: By the operation that made a gradient; they live as long as their graph.
         self._means: weakref.WeakKeyDictionary[Any, Mean] = weakref.WeakKeyDictionary()
+        #: By the operation of a collective, the line of the function that a replica runs.
+        self._of_replicas: weakref.WeakKeyDictionary[Any, Position] = weakref.WeakKeyDictionary()
         #: Where the user wrote a line of a file that AutoGraph has generated.
         self._origins: dict[tuple[str, int], Position] = {}
 
@@ -79,7 +85,7 @@ class LossRecord:
         if found is None:
             return
         op, scaled = found
-        mean = Mean(self._users_line(op), scaled)
+        mean = Mean(self.users_line(op), scaled)
         for one in gradients if isinstance(gradients, (list, tuple)) else [gradients]:
             if hasattr(one, "op"):
                 self._means[one.op] = mean
@@ -91,15 +97,45 @@ class LossRecord:
         found = [self._means.get(op) if op is not None else None for op in made_by]
         return found[0] if found and all(one is not None for one in found) else None
 
-    def _users_line(self, op: Any) -> Position | None:
+    def users_line(self, op: Any) -> Position | None:
+        """The user's line that made an operation."""
+        if op in self._of_replicas:
+            return self._of_replicas[op]
         for frame in reversed(list(op.traceback)):
-            # AutoGraph translates them itself, but not on the threads of replicas
-            origin = self._origins.get((frame.filename, frame.lineno))
-            if origin is not None and is_user_code(origin.file):
-                return origin
-            if is_user_code(frame.filename):
-                return Position(file=frame.filename, line=frame.lineno, function=frame.name)
+            found = self._position(frame.filename, frame.lineno, frame.name)
+            if found is not None:
+                return found
         return None
+
+    def note_collective(self, tensor: Any) -> None:
+        """Note the user's line of a collective that is added to a graph.
+
+        It is made on the main thread, while the thread of the replica, where the user's function
+        is, waits for it.
+        """
+        op = getattr(tensor, "op", None)
+        while op is not None and not op.type.startswith("Collective") and len(op.inputs):
+            op = op.inputs[0].op
+        if op is None or not op.type.startswith("Collective"):
+            return
+        for thread in threading.enumerate():
+            if not type(thread).__name__.endswith(_REPLICA):
+                continue
+            frame = sys._current_frames().get(thread.ident or 0)
+            while frame is not None:
+                code = frame.f_code
+                found = self._position(code.co_filename, frame.f_lineno, code.co_name)
+                if found is not None:
+                    self._of_replicas[op] = found
+                    return
+                frame = frame.f_back
+
+    def _position(self, file: str, line: int, function: str) -> Position | None:
+        # AutoGraph translates them itself, but not on the threads of replicas
+        origin = self._origins.get((file, line))
+        if origin is not None and is_user_code(origin.file):
+            return origin
+        return Position(file=file, line=line, function=function) if is_user_code(file) else None
 
 
 def _mean(target: Any) -> tuple[Any, bool] | None:

@@ -208,6 +208,10 @@ class SampleRecord:
         for one in self.pipelines:
             one.run = self.run
 
+    def forget(self) -> None:
+        """Forget all pipelines: what counted them has ended with TensorFlow's context."""
+        self.pipelines = []
+
     @property
     def uncounted(self) -> bool:
         """Whether this run has a pipeline that could not be counted."""

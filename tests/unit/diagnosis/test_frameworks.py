@@ -20,8 +20,10 @@ from ddt_notebook.model.frameworks.deepspeed import (
 from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition, pack_indices
 from ddt_notebook.model.tensorflow import (
     DistributedData,
+    ExecutedGraph,
     KerasFit,
     OptimizerUpdates,
+    PipelineError,
     RankTensorFlow,
 )
 from ddt_notebook.model.training import RankTraining
@@ -146,6 +148,8 @@ def _met(ops: tuple[str, str] = ("train_function()", "all_reduce")) -> Snapshot:
         ([{"steps": 5}, {"steps": 5}], "different-collectives"),
         ([{"steps": 5}, {"steps": None}], "different-collectives"),
         ([{"steps": 5, "where": at(9)}, {"steps": 3, "where": at(9)}], "different-collectives"),
+        ([{}, {"stopped": at(6)}], "tensorflow-steps-differ"),
+        ([{"stopped": at(6)}, {"stopped": at(6)}], "different-collectives"),
     ],
 )
 def test_fits_that_differ_are_a_reason(given: list[dict[str, Any]], cause: str) -> None:
@@ -154,6 +158,52 @@ def test_fits_that_differ_are_a_reason(given: list[dict[str, Any]], cause: str) 
     assert finding.cause == cause
     if cause == "tensorflow-steps-differ":
         assert (finding.ranks, finding.waiting) == ([1], [0])
+
+
+def _graphs(first: list[int], second: list[int]) -> Snapshot:
+    """Rank 0's second execution of a graph meets the second collective of rank 1's first one."""
+    met = call("step()", shapes=((4,),) * len(first), dtypes=("float32",) * len(first))
+    other = replace(met, shapes=((4,),) * len(second), dtypes=("float32",) * len(second))
+    scene = snapshot(rank(0, met, blocked=True), rank(1, other), outcome="hung")
+    seen = tuple(
+        RankTensorFlow(
+            rank=number, graphs=(ExecutedGraph(name="step()", where=tuple(map(at, lines))),)
+        )
+        for number, lines in enumerate((first, second))
+    )
+    return replace(scene, framework="tensorflow", tensorflow=seen)
+
+
+def test_a_collective_of_one_workers_graph_is_named_at_its_line() -> None:
+    finding = only(diagnose(_graphs([3, 7], [3])))
+    assert (finding.kind, finding.cause) == ("graphs-differ", "different-collectives")
+    assert (finding.ranks, finding.waiting) == ([1], [0])
+    place = fact(finding, "only-in-graph-of").place
+    assert place is not None
+    assert place.line == 7
+
+
+_LOST = PipelineError(type="ValueError", message="bad sample", where=at(5))
+
+
+@pytest.mark.parametrize(
+    ("error", "data", "named"),
+    [(_LOST, True, True), (_LOST, False, False), (replace(_LOST, reached_program=True), True, 0)],
+    ids=["lost", "no strategy reads the data", "the program got it"],
+)
+def test_an_error_that_ends_the_data_of_a_worker_is_told(
+    error: PipelineError, data: bool, named: bool
+) -> None:
+    scene = snapshot(rank(0, all_reduce()), rank(1, all_reduce()), outcome="ok")
+    given = (DistributedData(policy="OFF"),) if data else ()
+    seen = (
+        RankTensorFlow(rank=0, data=given),
+        RankTensorFlow(rank=1, data=given, errors=(error,)),
+    )
+    findings = diagnose(replace(scene, framework="tensorflow", tensorflow=seen)).findings
+    assert [(one.cause, one.ranks) for one in findings] == (
+        [("tensorflow-pipeline-error-lost", [1])] if named else []
+    )
 
 
 def _read(

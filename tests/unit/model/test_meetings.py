@@ -18,7 +18,7 @@ from ddt_notebook.model.shares import (
     union,
     untimed,
 )
-from ddt_notebook.model.timeline import BACKWARD, RankTimeline, kind_of
+from ddt_notebook.model.timeline import BACKWARD, IN_GRAPH, RankTimeline, kind_of
 
 
 def call(sequence: int, entered: float, left: float | None = None, **changes: object) -> Call:
@@ -145,6 +145,35 @@ def test_shares_add_up_to_the_window() -> None:
     assert (first.waiting_s, first.communication_s) == (pytest.approx(2.0), pytest.approx(0.5))
     assert (first.data_s, first.compute_s) == (pytest.approx(1.0), pytest.approx(6.5))
     assert (second.waiting_s, second.compute_s) == (0, pytest.approx(9.5))
+
+
+@pytest.mark.parametrize(
+    ("inside", "waited_s"),
+    [([(6.0, 8.0)], 4.0), ([(6.0, 6.5), (7.0, 8.0)], None), ([], None)],
+    ids=["one each", "another number", "not seen"],
+)
+def test_a_rank_works_in_a_graph_until_its_collective_begins(
+    inside: list[tuple[float, float]], waited_s: float | None
+) -> None:
+    name = f"{IN_GRAPH}CollectiveReduceV2"
+    traced = (
+        timeline(0, (name, 2.0, 8.0)),
+        timeline(1, *((name, start, end) for start, end in inside)),
+    )
+    run = snapshot(
+        [call(1, 1.0, 9.0, op="step()")], [call(1, 1.5, 9.0, op="step()")], timeline=traced
+    )
+    (met,) = met_all = meetings(run)
+    window = TimeWindow(0.0, 10.0)
+    first, second = (activity.share(window) for activity in activities(run, met_all))
+    assert met.straggler == 1
+    if waited_s is None:  # a graph is taken as a whole
+        assert met.wait_s(0) == first.waiting_s == pytest.approx(0.5)
+        return
+    assert met.wait_s(0) == first.waiting_s == pytest.approx(waited_s)
+    assert (first.communication_s, first.compute_s) == (pytest.approx(2.0), pytest.approx(4.0))
+    assert (second.waiting_s, second.communication_s) == (0.0, pytest.approx(2.0))
+    assert met.transfer_s == pytest.approx(2.0)
 
 
 def test_the_first_of_many_steps_is_left_out() -> None:
