@@ -477,14 +477,22 @@ def is_world_size(node: ast.AST) -> bool:
 
 
 def mentions_rank(node: ast.AST, known: Container[str] = _RANK) -> bool:
-    """Whether a variable, an attribute or a function occurs whose name means the rank.
+    """Whether a variable, an attribute, a function or a key occurs whose name means the rank.
 
     Parameters
     ----------
     known
         Names that count as the rank.
     """
-    return any(last_name(inner) in known for inner in ast.walk(node))
+    return any(_last_name_or_key(inner) in known for inner in ast.walk(node))
+
+
+def _last_name_or_key(node: ast.AST) -> str:
+    """The last name of a node; of ``settings["rank"]`` its key."""
+    match node:
+        case ast.Subscript(slice=ast.Constant(value=str(name))):
+            return name
+    return last_name(node)
 
 
 def _slot(node: ast.AST) -> str | None:

@@ -328,10 +328,14 @@ class Interpreter:
     def _follow_own(self, function: Function, call: Arguments) -> Value:
         """Call a function of the program, which may be in another file."""
         name = getattr(function.node, "name", "")
-        if self._project is None or not Project.is_elsewhere(function.node.lineno):
-            return self.call_function(function, call.args, call.keywords)
         known = names.RANK_CALLS | names.WORLD_CALLS | names.FIRST_RANK
-        if name in known and not call.args:
+        asks = name in known and not call.args
+        if self._project is None or not Project.is_elsewhere(function.node.lineno):
+            returned = self.call_function(function, call.args, call.keywords)
+            if asks and not returned.known:  # whether there is a group is not known
+                return self._library.call_name(name, call)
+            return returned
+        if asks:
             return self._library.call_name(name, call)
         if self._visits:
             return self.call_function(function, call.args, call.keywords)

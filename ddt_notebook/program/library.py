@@ -16,6 +16,7 @@ from ddt_notebook.model.operations import OPERATIONS, SUBGROUPS, Operation
 from . import names, operators
 from .evaluator import NOT_CONTENT, Evaluator
 from .nodes import called_name, calls_in, decorators, keyword, last_name, source_of
+from .result_use import FORMS
 from .trace import MESSAGES, OPTIMIZER_STEPS, GroupCall, Kind, Recorder
 from .values import (
     ANYTHING,
@@ -188,6 +189,9 @@ class LibraryCalls:
         self._formed_elsewhere = formed_elsewhere
         self._groups = 0
         self.wrapped = False
+        #: Whether the models that were called since the last backward pass may be wrapped.
+        self._called: set[bool] = set()
+        self._given: set[int] = set()  # ids of models that a wrapper has got
         self._sharded: set[int] = set()  # ids of models that are sharded over the ranks
         self.inside: Counter[str] = Counter()
         self.agreed: list[Value] = []
@@ -195,6 +199,7 @@ class LibraryCalls:
     def unknown(self, name: str, call: Arguments) -> Value:
         """Call a function whose source is not known."""
         self._note_passed(call)
+        self._called.add(True)
         self._recorder.event(Kind.UNKNOWN_CALL, call.node, op=name)
         result = self.call_name(name, call)
         return result if result.known or result.marks else Value(UNKNOWN, frozenset({UNREAD}))
@@ -275,6 +280,8 @@ class LibraryCalls:
             if last == "is_initialized":
                 known = self._group_formed or not self._formed_elsewhere
                 return Value(self._group_formed) if known else ANYTHING
+            if last == "is_available":
+                return Value(True)
             if last in ("get_global_rank", "get_group_rank") and len(call.args) > 1:
                 return Value(UNKNOWN, call.args[1].marks)  # the same rank, with a different number
         return None
@@ -357,6 +364,7 @@ class LibraryCalls:
         self.wrapped = True
         if call.args and isinstance(call.args[0].value, (Instance, LibraryObject)):
             self._sharded.add(id(call.args[0].value))
+            self._given.add(id(call.args[0].value))
         return call.args[0] if call.args else ANYTHING
 
     def _initialize_deepspeed(self, call: Arguments) -> Value:
@@ -377,6 +385,7 @@ class LibraryCalls:
         self._recorder.event(Kind.MADE, call.node, Value(made), op=name)
         if name in names.WRAPPERS:
             self.wrapped = True
+            self._given.update(id(one.value) for one in (*call.args, *call.keywords.values()))
             self._record(GroupCall(f"{name}(…)", made.line))
         return Value(made)
 
@@ -493,8 +502,9 @@ class LibraryCalls:
         if name == "backward":
             quiet = "no_sync" if self.inside["no_sync"] else ""
             self._recorder.event(Kind.BACKWARD, node, receiver, op=quiet)
-            if self.wrapped and not quiet:
+            if self.wrapped and not quiet and self._called != {False}:
                 self._record(GroupCall("backward", node.lineno))
+            self._called.clear()
             return Value(None)
         if name in _WAITS:
             self._wait(held)
@@ -536,7 +546,8 @@ class LibraryCalls:
         self._recorder.event(Kind.METHOD, node, receiver, *args, op=name)
         if isinstance(held, LibraryObject):
             held.methods.add(name)
-            if name == "step" and self.wrapped and held.path.startswith("torch.optim."):
+            steps = name == "step" and self.wrapped and held.path.startswith("torch.optim.")
+            if steps and not self._is_apart(held):
                 self._record(GroupCall("optimizer.step", node.lineno, OPTIMIZER_STEPS))
             if name == "no_sync":
                 return Value(Imported(name))
@@ -545,6 +556,8 @@ class LibraryCalls:
     def _method_of_tensor(self, receiver: Value, function: ast.Attribute, call: Arguments) -> Value:
         """Call a method of an unknown object, most often of a tensor."""
         name, args = function.attr, call.args
+        if name not in FORMS:
+            self._called.add(True)  # `self.model(x)` of an unknown object
         if name == "format" and str(receiver.value).startswith("cuda:"):
             return self._device(call)
         if name in ("cuda", "to"):
@@ -581,10 +594,20 @@ class LibraryCalls:
             if bound is not None and any(isinstance(mark, InFlight) for mark in bound.marks):
                 handle.scope.names[handle.name] = ANYTHING
 
+    def _is_apart(self, optimizer: LibraryObject) -> bool:
+        """Whether an optimizer has the parameters of one model, and no wrapper has got that."""
+        held = optimizer.given("params", 0)
+        if not isinstance(held, LibraryObject) or held.kind not in _PARTS or not held.args:
+            return False
+        model = held.args[0].value
+        return (isinstance(model, Instance) or _is_layer(model)) and id(model) not in self._given
+
     # -- calls of objects and of unknown names -----------------------------------------------------
 
     def note_call(self, called: Value, node: ast.Call) -> None:
         """Record that a model is called."""
+        if not self.inside["no_gradient"] and _is_layer(called.value):
+            self._called.add(False)
         if id(called.value) in self._sharded:
             self._record(GroupCall("forward", node.lineno))
         if not self.inside["no_gradient"]:
@@ -596,6 +619,7 @@ class LibraryCalls:
             self.note_call(called, call.node)
             return Value(UNKNOWN, self._evaluated(as_data(marks_of(call.args))))
         held.methods.add("__call__")
+        self._called.add(True)
         if held.kind == "FullyShardedDataParallel" or _has_buffers(held.argument("module", 0)):
             self._record(GroupCall("forward", call.node.lineno))
         if self.inside["no_gradient"]:
@@ -630,11 +654,14 @@ class LibraryCalls:
             return Value(self._evaluator.world_size)
         if name in _OF_TYPE:
             return ANYTHING
+        if name == "dict" and not args and all(given.arg for given in node.keywords):
+            return Value(dict(call.keywords))
         if name not in _CONVERTS:
             self._note_passed(call)
         known = operators.call(name, args)
         if known is not None:
             return known if known.known else Value(UNKNOWN, as_data(known.marks))
+        self._called.add(True)
         return self._result(name, args)
 
     # -- contexts and loops ------------------------------------------------------------------------
@@ -728,6 +755,16 @@ def _is_collective(name: str, held: object, receiver: ast.expr) -> bool:
     if held is UNKNOWN and last_name(receiver) == "accelerator" and name in _OF_STATE:
         return True
     return name in names.COLLECTIVE_METHODS or name in names.METHODS_OF.get(kind, ())
+
+
+def _is_layer(value: object) -> bool:
+    """Whether a value is a module of PyTorch that may have parameters."""
+    return (
+        isinstance(value, LibraryObject)
+        and value.path.startswith("torch.nn.")
+        and not value.kind.endswith("Loss")
+        and not is_wrapper(value)
+    )
 
 
 def _group(given: Value) -> Group | None:

@@ -10,8 +10,6 @@ from ddt_notebook.program.nodes import called_name, calls_in, is_constant, keywo
 from ddt_notebook.program.trace import Event, Kind, Trace
 from ddt_notebook.program.traced_program import TracedProgram
 from ddt_notebook.program.values import (
-    ON_RANK,
-    OTHER_RANK,
     UNREAD,
     Instance,
     LibraryObject,
@@ -28,8 +26,7 @@ def written_by_every_rank(program: TracedProgram) -> Iterator[Foreseen]:
     if len(program.traces) < 2 or not program.is_distributed:
         return
     for event in program.first.of(Kind.SAVED):
-        own = any(one.marks & (ON_RANK | {OTHER_RANK}) and not one.sure for one in event.around)
-        alone = own or program.shards_models or program.is_alone(event)
+        alone = program.shards_models or proof.may_be_of_some_ranks(program, event)
         if alone or len(event.values) < 2:
             continue
         paths = _paths(program, event)

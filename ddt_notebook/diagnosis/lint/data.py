@@ -64,7 +64,9 @@ def every_rank_trains_on_all(program: TracedProgram) -> Iterator[Foreseen]:
         data = loader.argument("dataset", 0)
         sampled = loader.given("sampler", 3) or loader.given("batch_sampler", 4)
         loop = _training_loop(program, loader)
-        if not sampled and loop is not None and data is not None and _is_alike(data):
+        if loop is None or proof.may_be_of_some_ranks(program, loop):
+            continue
+        if not sampled and data is not None and _is_alike(data):
             trains = shown(loop.line, "trains-on-it")
             cause = "no-distributed-sampler"
             yield foreseen("every-rank-trains-on-all", cause, loader.line, trains)

@@ -28,8 +28,9 @@ from ddt_notebook.program.nodes import (
     root_name,
 )
 from ddt_notebook.program.project import Project
-from ddt_notebook.program.trace import Kind
+from ddt_notebook.program.trace import Event, Kind
 from ddt_notebook.program.traced_program import TracedProgram
+from ddt_notebook.program.values import ON_RANK, OTHER_RANK
 
 #: What a condition on the rank names. ``should_save`` and the like also mean other things.
 _RANK = RANK_NAMES | RANK_CALLS | RANK_VARIABLES | FIRST_RANK - {"should_save", "should_log"}
@@ -58,6 +59,14 @@ def in_one_function(program: TracedProgram, *lines: int) -> bool:
     if any(map(Project.is_elsewhere, lines)):
         return False
     return len({program.tree.function_at(line) for line in lines}) == 1
+
+
+def may_be_of_some_ranks(program: TracedProgram, event: Event) -> bool:
+    """Whether an event happens on some ranks only, or a condition of unknown value may say so."""
+    return program.is_alone(event) or any(
+        not one.sure and (one.marks & (ON_RANK | {OTHER_RANK}) or reads_rank(program, one.line))
+        for one in event.around
+    )
 
 
 def reads_rank(program: TracedProgram, line: int) -> bool:
