@@ -532,8 +532,9 @@ def _overlap(
         if why:
             return [Flag("hint", f"{text}, {why}")]
         sampler = _own_sampler(by_rank)
-        if sampler and any(loader.repeated for loader in by_rank.values()):
-            return [Flag("hint", f"{text}: {sampler} gives each sample several times")]
+        if sampler and (seen.gaps or any(loader.repeated for loader in by_rank.values())):
+            # a sampler that only ignores the rank gives all samples to each
+            return [Flag("hint", f"{text}: {sampler} gives them so")]
         text += f": {_SAMPLER}, unless this is an evaluation that every rank repeats"
         return [Flag("warning", text)]
     text = (

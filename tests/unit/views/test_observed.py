@@ -258,7 +258,11 @@ def test_flags_of_partition() -> None:
     (text,) = divided(whole, whole)
     assert text.startswith("hint: ranks 0 and 1 each got the same 64 samples of loader, and")
     again = replace(loader(*range(64), dataset_size=64, sampler="RepeatAugSampler"), repeated=3)
-    assert divided(again, again)[0].endswith("RepeatAugSampler gives each sample several times")
+    assert divided(again, again)[0].endswith("RepeatAugSampler gives them so")
+    some = loader(*range(30), dataset_size=64, sampler="RepeatAugSampler")
+    assert divided(some, some)[-1].startswith("hint: ranks 0 and 1 each got the same 30 samples")
+    every = loader(*range(64), dataset_size=64, sampler="RepeatAugSampler")
+    assert divided(every, every)[0].startswith("warning: ranks 0 and 1 each got the same 64")
     own = {"replicas": 2, "dataset_size": 128, "sampler": "RepeatAugSampler"}
     texts = divided(loader(*range(64), replica=0, **own), loader(*range(60, 120), replica=1, **own))
     assert [text.partition("): ")[2] for text in texts if "): " in text] == [
