@@ -514,6 +514,15 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         "batch-norm statistics of {model} differ between ranks, and DDP is set not to copy them: "
         "each rank evaluates another model"
     ),
+    "same-noise": "{function}() draws the same random numbers on every rank, in each step",
+    "contrasts-within-ranks": (
+        "the loss compares each sample with the {samples} of its own rank, and not with those of "
+        "all {size} ranks"
+    ),
+    "loss-over-uneven-counts": (
+        "the loss is a mean over another number of elements on each rank: the mean over the ranks "
+        "weighs them differently"
+    ),
     "same-dropout-masks": "dropout in {model} draws the same masks on every rank",
     "needless-search-for-unused": (
         "DDP looks for unused parameters of {model} in every step, but there were none"
@@ -934,6 +943,17 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "statistics-differ": "{statistics:statistic} differ, first {name}",
     "evaluated-at": "evaluated at {place}",
     "choices": "each of the {samples} samples is compared with {choices} samples of all ranks",
+    "own-choices": (
+        "each of the {samples} samples is compared with these {samples}; all ranks together have "
+        "{whole}"
+    ),
+    "nothing-gathered-for-loss": "what they are compared with differs between the ranks",
+    "mean-over": "the first loss of {ranks} is a mean over {counted} elements",
+    "mean-of-ranks-by-ddp": (
+        "DDP averages the gradients of the ranks as if they stood for equally many"
+    ),
+    "drawn-alike": "{function}() drew equal numbers ({shape}) on all ranks in step after step",
+    "batches-apart": "their loaders brought different batches",
     "same-choices": "these are the same on all ranks and in the same order",
     "same-labels": "the labels are the same on all ranks",
     "backward-at": "the backward pass begins at {place}",

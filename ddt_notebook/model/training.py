@@ -7,6 +7,7 @@ They show at which step ranks diverge. The fingerprints of `RankParity` at the e
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from .position import Position
 
@@ -509,7 +510,7 @@ class KeptState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contrast:
-    """A loss that compares a rank's samples with more samples than it has.
+    """A loss that compares a rank's samples with more samples than it has, or with each other.
 
     Attributes
     ----------
@@ -519,6 +520,8 @@ class Contrast:
         How many samples are compared, and with how many.
     first
         The label of the first sample, if the labels count up from it; None otherwise.
+    among
+        Whether the samples are compared with each other: each of them is the label of one.
     own, others
         Fingerprints of the features that are compared, 0 if not known, and of those that they are
         compared with.
@@ -531,6 +534,53 @@ class Contrast:
     first: int | None = None
     own: int = 0
     others: int = 0
+    among: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedLoss:
+    """A loss that is a mean over elements which the program counted or chose.
+
+    Attributes
+    ----------
+    number, where
+        The backward pass in the run, counted from 1, and the line that called it.
+    counted
+        By how many elements the sum was divided.
+    """
+
+    number: int
+    where: Position | None = None
+    counted: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """Random numbers that the program drew from torch's random state for one training step.
+
+    Attributes
+    ----------
+    number
+        The number of backward passes of this run that had begun.
+    where
+        The line that drew them.
+    function
+        The function of torch, such as ``"randn_like"``.
+    shape
+        Their shape, such as ``"10×20"``.
+    content
+        Fingerprint of the numbers.
+    use
+        ``"sample"`` if a loader drew them while it made a batch, ``"input"`` if DDP was given them,
+        ``"batch"`` if they are fractions, as many as DDP's input has rows; empty otherwise.
+    """
+
+    number: int
+    where: Position | None = None
+    function: str = ""
+    shape: str = ""
+    content: int = 0
+    use: Literal["", "sample", "input", "batch"] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -602,7 +652,12 @@ class RankTraining:
     plain
         What the program's own objects hold and change while it trains.
     contrasts
-        Sampled losses that compare a rank's samples with those of several ranks.
+        Sampled losses that compare a rank's samples with those of several ranks, or with each
+        other.
+    counted
+        The first losses that are means over elements which the program counted or chose.
+    drawn
+        Random numbers that were drawn for the first steps after the first one.
     losses
         The losses of the first backward passes, if they are numbers on the CPU.
     threads, processors
@@ -625,6 +680,8 @@ class RankTraining:
     kept: tuple[KeptState, ...] = ()
     plain: tuple[PlainState, ...] = ()
     contrasts: tuple[Contrast, ...] = ()
+    counted: tuple[CountedLoss, ...] = ()
+    drawn: tuple[Drawn, ...] = ()
     losses: tuple[float, ...] = ()
     threads: int = 0
     processors: int = 0

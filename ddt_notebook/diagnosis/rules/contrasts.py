@@ -1,4 +1,4 @@
-"""Rules about losses that compare the samples of one rank with those of all ranks."""
+"""Rules about losses that compare the samples of one rank with those of all ranks, or its own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
+from ddt_notebook.diagnosis import replicas
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Fact, Finding, Place
@@ -23,7 +24,7 @@ def labels_without_offset(context: Context) -> Iterator[Finding]:
     passes: dict[tuple[int, int], dict[int, Contrast]] = defaultdict(dict)
     for training in context.snapshot.training:
         at: dict[int, int] = defaultdict(int)
-        for one in training.contrasts:
+        for one in (one for one in training.contrasts if not one.among):
             passes[one.number, at[one.number]][training.rank] = one
             at[one.number] += 1
     size = len(context.snapshot.ranks)
@@ -57,6 +58,45 @@ def labels_without_offset(context: Context) -> Iterator[Finding]:
     )
 
 
+def among_own_samples(context: Context) -> Iterator[Finding]:
+    """Report, as a hint, samples that are compared only with others of the same rank."""
+    if context.snapshot.outcome != "ok":
+        return
+    trainings = {one.rank: one for one in context.snapshot.training}
+    for models in replicas.models(context.snapshot):
+        size = len(models)
+        if size < 2 or set(models[min(models)].members) != set(models):
+            continue
+        passes = list(zip(*(trainings[rank].contrasts for rank in models), strict=False))
+        apart = [
+            at
+            for at in passes
+            if all(one.among for one in at)
+            and len({one.others for one in at}) == size
+            and len({(one.number, one.where, one.samples) for one in at}) == 1
+        ]
+        if len({at[0].number for at in apart}) < _PASSES or len(apart) < len(passes):
+            continue
+        first = apart[0][0]
+        yield conclude(
+            "D.2.4",
+            "contrasts-within-ranks",
+            cause="negatives-of-one-rank",
+            ranks=models,
+            values={"samples": first.samples, "size": size},
+            places=dict.fromkeys(sorted(models), context.place(first.where, "called")),
+            facts=[
+                Fact(
+                    kind="own-choices",
+                    values={"samples": first.samples, "whole": size * first.samples},
+                ),
+                Fact(kind="nothing-gathered-for-loss"),
+            ],
+            confidence="possible",
+        )
+        return
+
+
 def _is_wrong(ranks: dict[int, Contrast], size: int) -> bool:
     """Whether every rank's samples have the labels of the first samples of all ranks."""
     if len(ranks) < size or size < 2:
@@ -87,3 +127,4 @@ def _made(program: Program) -> Place | None:
 
 
 RULES = (labels_without_offset,)
+HINTS = (among_own_samples,)

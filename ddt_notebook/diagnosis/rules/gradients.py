@@ -14,13 +14,16 @@ from ddt_notebook.diagnosis.gradients import factor
 from ddt_notebook.diagnosis.replicas import Replicas
 from ddt_notebook.model import Fact, Finding, Place
 from ddt_notebook.model.collective import shape_label
-from ddt_notebook.model.training import LossGraph, OptimizerTraining, RankTraining
+from ddt_notebook.model.training import CountedLoss, LossGraph, OptimizerTraining, RankTraining
 from ddt_notebook.program.gradients import clips_at_scaled_limit, loss_divided_by_world
 
 from .steps import usual_passes
 
 #: So many gradients change places, at least.
 _SWAPPED = 2
+#: Passes of which the ranks' counts are compared, and how far apart they are at least: those of
+#: data that cannot be divided evenly are nearer.
+_COUNTED, _UNEVEN = 2, 1.25
 #: Fewer passes before a step accumulate nothing.
 _ACCUMULATED = 2
 
@@ -276,6 +279,46 @@ def _is_divided(loss: LossGraph | None, size: int, passes: int) -> bool:
     return any(math.isclose(abs(loss.factor), one, rel_tol=1e-6) for one in factors)
 
 
+def uneven_counts(context: Context) -> Iterator[Finding]:
+    """Report, as a hint, means over unequal numbers of elements whose gradients DDP averages."""
+    if context.snapshot.outcome != "ok":
+        return
+    trainings = _trainings(context)
+    for models in replicas.models(context.snapshot):
+        first = models[min(models)]
+        if set(first.members) != set(models) or any(m.communication_hook for m in models.values()):
+            continue
+        counted = [{one.number: one for one in trainings[rank].counted} for rank in models]
+        numbers = sorted(set.intersection(*({*one} for one in counted)))
+        passes = [tuple(one[number] for one in counted) for number in numbers]
+        if len(passes) < _COUNTED or any(_is_even(at) for at in passes):
+            continue
+        facts = [
+            Fact(kind="mean-over", ranks=(rank,), values={"counted": one.counted})
+            for rank, one in zip(models, passes[0], strict=True)
+        ]
+        yield conclude(
+            "D.2.4",
+            "loss-over-uneven-counts",
+            cause="mean-of-uneven-means",
+            ranks=models,
+            values={"model": first.name},
+            places={
+                rank: context.place(one.where, "called")
+                for rank, one in zip(models, passes[0], strict=True)
+            },
+            facts=[*facts, Fact(kind="mean-of-ranks-by-ddp")],
+            confidence="possible",
+        )
+        return
+
+
+def _is_even(at: tuple[CountedLoss, ...]) -> bool:
+    """Whether the ranks' losses of one pass are means over about equally many elements."""
+    counts = [one.counted for one in at]
+    return len({one.where for one in at}) > 1 or max(counts) < _UNEVEN * min(counts)
+
+
 def _uses_no_sync(context: Context, group: Replicas, passes: int) -> bool:
     """Whether all passes of a step but the last were inside ``no_sync()``: one batch in parts."""
     for rank, optimizer in group.ranks.items():
@@ -318,4 +361,4 @@ def _trainings(context: Context) -> dict[int, RankTraining]:
 
 
 RULES = (clipped_first, clipped_scaled, swapped, divided_again)
-HINTS = (summed, accumulated_undivided)
+HINTS = (summed, accumulated_undivided, uneven_counts)

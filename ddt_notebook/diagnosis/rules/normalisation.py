@@ -1,4 +1,4 @@
-"""Rules about batch statistics, dropout masks and DDP's options that often are not intended."""
+"""Rules about batch statistics and DDP's options that often are not intended."""
 
 from __future__ import annotations
 
@@ -65,26 +65,6 @@ def _observed_apart(ranks: Mapping[int, ModelTraining]) -> list[str]:
     ]
 
 
-def same_masks(context: Context) -> Iterator[Finding]:
-    """Report, as a hint, dropout that starts from the same random state on all ranks."""
-    for ranks in replicas.models(context.snapshot):
-        first = next(iter(ranks.values()))
-        dropping = all(model.dropout for model in ranks.values())
-        if dropping and len({model.random_state for model in ranks.values()}) == 1:
-            yield conclude(
-                "D.2.4",
-                "same-dropout-masks",
-                cause="same-dropout-masks",
-                ranks=ranks,
-                places={
-                    rank: context.place(model.where, "called") for rank, model in ranks.items()
-                },
-                values={"model": first.name},
-                facts=[Fact(kind="same-random-state")],
-                confidence="possible",
-            )
-
-
 def needless_search(context: Context) -> Iterator[Finding]:
     """Report, as a hint, that DDP looks for unused parameters in every step and finds none.
 
@@ -118,4 +98,4 @@ def needless_search(context: Context) -> Iterator[Finding]:
 
 
 RULES = (statistics,)
-HINTS = (same_masks, needless_search)
+HINTS = (needless_search,)

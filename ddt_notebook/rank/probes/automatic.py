@@ -10,6 +10,7 @@ import torch
 from ...model import Observation
 from . import (
     checkpoints,
+    drawn,
     early_reads,
     exchanged,
     kept_states,
@@ -49,6 +50,7 @@ def observe(
     if shown.RECORD.active:
         what.append("shown")
     early_reads.RECORD.leave()
+    drawn.RECORD.leave()
     if exchanged.RECORD.values or early_reads.RECORD.reads:
         what.append("exchanged")
     if not record.active and not _loaders_used():
@@ -70,6 +72,7 @@ def observe(
         ("printed values are", shown.RECORD.problem),
         ("exchanged values are", exchanged.RECORD.problem),
         ("early reads are", early_reads.RECORD.problem),
+        ("random numbers of a step are", drawn.RECORD.problem),
         ("what DDP does not keep equal is", kept_states.RECORD.problem),
     ):
         if problem:

@@ -1,4 +1,4 @@
-"""Notes losses that compare a rank's samples with those of all ranks: their labels and choices.
+"""Notes losses that compare a rank's samples with others: their labels and choices.
 
 The graph of a loss shows them: a cross entropy has more choices than samples, and a product of
 matrices has computed the scores. It is read before the first, second, fourth, eighth backward pass
@@ -19,6 +19,8 @@ from .fingerprints import has_content, joint_content
 #: Operations before a loss that are looked at, and losses of a run. They bound the record and were
 #: chosen, not measured.
 _NODES, MOST = 64, 12
+#: Fewer samples may have labels by chance of which each is another.
+_SAMPLES = 4
 #: Scores of more elements than this are not read.
 _ELEMENTS = 1 << 20
 
@@ -33,13 +35,18 @@ def describe(loss: torch.Tensor, number: int, where: Position | None) -> list[Co
         if not _is_readable(target) or len(shape) != 2 or target.dim() != 1:
             continue
         samples, choices = shape
-        if not 1 < samples < choices or choices % samples or target.numel() != samples:
+        among = _SAMPLES <= samples == choices
+        if not among and (not 1 < samples < choices or choices % samples):
             continue  # such as classes or words
+        if target.numel() != samples:
+            continue
+        labels = target.tolist()
+        if among and len({*labels}) < samples:
+            continue
         product = next(iter(_before(scores, "MmBackward0")), None)
         own, others = (torch_private.saved_by(product, name) for name in ("self", "mat2"))
         if not _is_readable(others) or others.shape[-1] != choices:
             continue
-        labels = target.tolist()
         found.append(
             Contrast(
                 number=number,
@@ -49,6 +56,7 @@ def describe(loss: torch.Tensor, number: int, where: Position | None) -> list[Co
                 first=labels[0] if labels == list(range(labels[0], labels[0] + samples)) else None,
                 own=joint_content([own.detach()]) if _is_readable(own) else 0,
                 others=joint_content([others.detach()]),
+                among=among,
             )
         )
     return found

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from itertools import islice
-from types import FrameType
+from itertools import chain, islice
+from pathlib import Path
+from types import FrameType, ModuleType
 from typing import Any
 
 import torch
 
+from ..after_import import AfterImport
 from . import accumulated
 from .frames import local_variables, user_frames
 
@@ -25,6 +27,43 @@ _FRAMES, _OBJECTS, _ELEMENTS = 4, 512, 1 << 22
 _ROWS, _LENGTH, _SHORTEST, _DIFFERENT = 3, 32, 8, 4
 #: An array of data has more elements than this multiple of a batch.
 _TIMES = 4
+#: The latest files that NumPy has mapped: a function may map one anew for each batch.
+_MAPPED = 8
+_mapped: dict[tuple[str, Any, int], None] = {}
+
+
+def install() -> None:
+    """Note the files that NumPy maps."""
+    AfterImport("numpy", _watch_maps).install()
+
+
+def _watch_maps(numpy: ModuleType) -> None:
+    original = numpy.memmap.__new__
+
+    def __new__(kind: Any, filename: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+        __tracebackhide__ = True
+        array = original(kind, filename, *args, **kwargs)
+        if kind is numpy.memmap and array.filename is not None:
+            key = str(array.filename), array.dtype, int(array.offset)
+            _mapped.pop(key, None)
+            _mapped[key] = None
+            if len(_mapped) > _MAPPED:
+                del _mapped[next(iter(_mapped))]
+        return array
+
+    numpy.memmap.__new__ = __new__
+
+
+def _mapped_arrays(numpy: Any, least: int) -> Iterator[tuple[str, Any]]:
+    for file, dtype, offset in list(_mapped):
+        if dtype.kind not in "iuf":
+            continue
+        try:
+            size = (Path(file).stat().st_size - offset) // dtype.itemsize
+            if least <= size <= _ELEMENTS:
+                yield Path(file).name, numpy.fromfile(file, dtype, size, offset=offset)
+        except OSError:  # it is gone
+            continue
 
 
 def find(batch: torch.Tensor, frame: FrameType | None) -> str:
@@ -33,7 +72,8 @@ def find(batch: torch.Tensor, frame: FrameType | None) -> str:
     rows = _rows(batch)
     if not rows or numpy is None:
         return ""
-    for name, array in _arrays(frame, numpy, batch.numel() * _TIMES):
+    least = batch.numel() * _TIMES
+    for name, array in chain(_arrays(frame, numpy, least), _mapped_arrays(numpy, least)):
         if (array.dtype.kind == "f") != (rows[0].dtype.kind == "f"):
             continue
         flat = array.reshape(-1).astype(rows[0].dtype, copy=False)

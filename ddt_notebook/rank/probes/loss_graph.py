@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isclose
 from typing import Any
 
 import torch
@@ -37,6 +38,66 @@ def describe(loss: torch.Tensor) -> LossGraph | None:
             return LossGraph(reduction=_reduction(name, node), factor=factor)
         node = next((n for n, _ in node.next_functions if n is not None), None)
     return LossGraph(factor=factor)
+
+
+def count(loss: torch.Tensor) -> int:
+    """By how many elements a loss divides a sum, if the program counted or chose them; else 0.
+
+    It may have ignored targets, divided by a count of its own, or taken the mean of a selection.
+    Call it before the backward pass.
+    """
+    node = loss.grad_fn
+    divisor = 1.0
+    for _ in range(_MOST_NODES):
+        if node is None:
+            return 0
+        name = node.name()
+        if name in ("DivBackward0", "MulBackward0"):
+            number = _number(node)
+            if not number:
+                return 0
+            divisor *= number if name == "DivBackward0" else 1 / number
+        elif name.startswith("NllLoss"):
+            if _REDUCTIONS.get(torch_private.saved_by(node, "reduction")) == "sum":
+                return _whole(divisor)
+            weights = torch_private.saved_by(node, "total_weight")
+            plain = torch_private.saved_by(node, "weight") is None
+            return int(weights) if plain and _is_mean(node) and _is_single(weights) else 0
+        elif name.startswith("SumBackward"):
+            return _whole(divisor)
+        elif name.startswith("MeanBackward"):
+            return _chosen(node)
+        elif name not in (*_PASSED, "NegBackward0"):
+            return 0
+        node = next((n for n, _ in node.next_functions if n is not None), None)
+    return 0
+
+
+def _whole(number: float) -> int:
+    whole = round(number)
+    return whole if whole > 1 and isclose(whole, number, rel_tol=1e-6) else 0
+
+
+def _is_mean(node: Any) -> bool:
+    return _REDUCTIONS.get(torch_private.saved_by(node, "reduction")) == "mean"
+
+
+def _is_single(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.numel() == 1 and value.is_cpu
+
+
+def _chosen(mean: Any) -> int:
+    """The number of elements of a mean, if they were selected just before it."""
+    node = mean
+    for _ in range(_MOST_NODES):
+        node = next((n for n, _ in node.next_functions if n is not None), None)
+        if node is None:
+            return 0
+        if node.name() in ("IndexBackward0", "MaskedSelectBackward0"):
+            elements = torch_private.saved_by(mean, "self_numel")
+            elements = torch_private.saved_by(mean, "self_sym_numel") or elements
+            return int(elements) if isinstance(elements, int) else 0
+    return 0
 
 
 def _reduction(name: str, node: Any) -> str:

@@ -28,14 +28,16 @@ from torch.optim.optimizer import (
 )
 
 from ...model import Position
-from ...model.training import Contrast, LossGraph, NotFinite, RankTraining
+from ...model.training import Contrast, CountedLoss, LossGraph, NotFinite, RankTraining
 from ..branch_recorder import BranchRecorder
 from ..user_signals import let_through
 from . import (
     contrasts,
+    drawn,
     early_reads,
     evaluations,
     exchanged,
+    held_data,
     kept_states,
     left_states,
     loss_graph,
@@ -61,6 +63,7 @@ _MAX_CLIPPED = 64
 _TENSOR = torch.Tensor
 #: Torch's own function; `shown` puts one in its place that records reads.
 _item = torch.Tensor.item
+_drawn = drawn.RECORD
 _early = early_reads.RECORD
 _evaluations = evaluations.RECORD
 _exchanged = exchanged.RECORD
@@ -112,6 +115,7 @@ class TrainingRecord:
         self._first_backward: Position | None = None
         self._losses: list[float] = []
         self._contrasts: list[Contrast] = []
+        self._counted: list[CountedLoss] = []
         self._loss: LossGraph | None = None
         #: The line of the first call in this run that clips gradients.
         self._first_clip: Position | None = None
@@ -140,6 +144,8 @@ class TrainingRecord:
         self._clipped = []
         self._losses = []
         self._contrasts = []
+        self._counted = []
+        _drawn.begin_run()
         self._graphs = KeptGraphs()
         self._by_hand = HandUpdates()
         self.used.begin_run()
@@ -158,6 +164,11 @@ class TrainingRecord:
     def active(self) -> bool:
         """Whether something trained in this run."""
         return bool(self.backwards > self._before or self._stepped or self._passed)
+
+    @property
+    def is_early(self) -> bool:
+        """Whether the last backward pass was one of the first ones of this run."""
+        return self.backwards - self._before <= drawn.PASSES
 
     @property
     def steps(self) -> int:
@@ -245,6 +256,8 @@ class TrainingRecord:
             seen.exchanges_at_input = seen.exchanges
             given = (*inputs, *named.values()) if named else inputs
             log.passes(model, given, loaded=seen.loaded)
+            if _drawn.entered:
+                _drawn.passes(given)
             log.joined = self.joining > 0
         except Exception as error:  # noqa: BLE001
             self._end(error)
@@ -348,6 +361,8 @@ class TrainingRecord:
             if _left.waits:
                 _left.begins()
             number = self.backwards - self._before
+            if _drawn.entered:
+                _drawn.ends()
             # later losses are described only if the first two compare samples
             if number <= 2 or (self._contrasts and not number & (number - 1)):
                 self._describe(loss, number)
@@ -355,10 +370,7 @@ class TrainingRecord:
                 self._graphs.add(loss)
             if _exchanged.gathered:
                 _exchanged.loss(loss)
-            if self._by_hand.watches:
-                self._by_hand.backward(loss, self._optimizers)
-            for log in self.sampling:
-                log.before_backward()
+            self._examine(loss)
             # the rank would have to wait for a number on a GPU
             if type(loss) is _TENSOR and loss.is_cpu and loss.numel() == 1:
                 value = _item(loss)
@@ -372,21 +384,32 @@ class TrainingRecord:
         except Exception as error:  # noqa: BLE001
             self._end(error)
 
+    def _examine(self, loss: torch.Tensor) -> None:
+        if self._by_hand.watches:
+            self._by_hand.backward(loss, self._optimizers)
+        for log in self.sampling:
+            log.before_backward()
+
     def _describe(self, loss: torch.Tensor, number: int) -> None:
         where = user_line(sys._getframe())
         if self._first_backward is None:
             self._first_backward = where
             self._loss = loss_graph.describe(loss)
+        if number <= 2 and (counted := loss_graph.count(loss)):
+            self._counted.append(CountedLoss(number=number, where=where, counted=counted))
         if len(self._contrasts) < contrasts.MOST and loss.grad_fn is not None:
             self._contrasts += contrasts.describe(loss, number, where)
 
     def after_backward(self) -> None:
-        """Called after a backward pass if gradients are examined before the next step."""
+        """Called after one of the first passes, and if gradients are examined before a step."""
         if get_ident() != self._thread:
             return
         try:
             for log in self.sampling:
                 log.after_backward(self.backwards)
+            number = self.backwards - self._before
+            if number <= drawn.PASSES and not self.used.compiled:
+                _drawn.after_backward(number)
         except Exception as error:  # noqa: BLE001
             self._end(error)
 
@@ -553,6 +576,8 @@ class TrainingRecord:
             kept=kept_states.RECORD.observed(),
             plain=kept_states.RECORD.observed_plain(),
             contrasts=tuple(self._contrasts),
+            counted=tuple(self._counted),
+            drawn=tuple(_drawn.draws),
             losses=tuple(self._losses),
             threads=torch.get_num_threads(),
             processors=_processors(),
@@ -573,6 +598,7 @@ def observe(
 def install() -> None:
     """Record the optimizers, DDP models and backward passes of this process."""
     parameter_writes.install()
+    held_data.install()
     _then(Optimizer, "__init__", RECORD.made)
     _then(DistributedDataParallel, "__init__", RECORD.wrapped)
     _then(DistributedDataParallel, "register_comm_hook", RECORD.hooked)
@@ -618,7 +644,7 @@ def install() -> None:
             RECORD.mark()
             result = original_backward(self, *args, **kwargs)
             RECORD.mark(ends=True)
-        if RECORD.sampling:
+        if RECORD.sampling or RECORD.is_early:
             with UNSIMULATED:
                 RECORD.after_backward()
         return result
