@@ -93,7 +93,8 @@ class LeftState:
     key
         The key of the state in the file.
     kind
-        What it is the state of; ``"tensors"`` if it may be that of a model.
+        What it is the state of; ``"tensors"`` if it may be that of a model, ``"random"`` if it is
+        torch's random state.
     saved
         Whether this rank later saved a state with the same key.
     counts_on
@@ -103,7 +104,7 @@ class LeftState:
     path: str
     where: Position | None = None
     key: str = ""
-    kind: Literal["optimizer", "scheduler", "tensors"] = "tensors"
+    kind: Literal["optimizer", "scheduler", "tensors", "random"] = "tensors"
     saved: bool = False
     counts_on: bool = False
 

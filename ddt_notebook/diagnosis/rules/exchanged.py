@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 
@@ -21,6 +22,10 @@ from .used_modules import students_agree
 
 #: Results of sums in single precision, added up in any order.
 _RELATIVE = 1e-5
+#: Words by which a line of output shows its reader that a number is a mean, or a sum.
+_MEAN = re.compile(r"(?<![a-z])(mean|avg|averaged?)(?![a-z])", re.IGNORECASE)
+_SUM = re.compile(r"(?<![a-z])(sum(med)?|total)(?![a-z])", re.IGNORECASE)
+_NUMBER = re.compile(r"-?\d+\.\d+")
 #: Parts that differ by less are those of data that cannot be divided evenly.
 _UNEVEN = 1.25
 
@@ -263,6 +268,70 @@ def _own_samples(context: Context) -> Callable[[int, int], bool]:
     return lambda rank, count: count in found[rank]
 
 
+def sums_of_losses(context: Context) -> Iterator[Finding]:
+    """Report, as a hint, sums of the ranks' mean losses that are shown as the loss.
+
+    It is a finding if the text says that it shows a mean.
+    """
+    return (found for found in _sums_of_losses(context) if found.confidence == "possible")
+
+
+def sums_of_losses_as_means(context: Context) -> Iterator[Finding]:
+    """Report sums of the ranks' mean losses that are shown with the name of a mean."""
+    return (found for found in _sums_of_losses(context) if found.confidence == "likely")
+
+
+def _sums_of_losses(context: Context) -> Iterator[Finding]:
+    losses = {one.rank: one.loss for one in context.snapshot.training}
+    for calls in _together(context):
+        first = next(iter(calls.values()))
+        means = all(
+            (loss := losses.get(rank)) is not None and loss.reduction == "mean" and loss.factor == 1
+            for rank in calls
+        )
+        if not means or first.reduce_op != "SUM" or len(first.given) > 1 or len(calls) < 2:
+            continue
+        if not all(one.of_loss for one in calls.values()):
+            continue
+        total = sum(one.given[0] for one in calls.values())
+        mean = total / len(calls)
+        shown = {
+            rank: number
+            for rank, one in calls.items()
+            for number in one.written
+            if is_written_for(number, total) and not _says_sum(number.text, mean)
+        }
+        if not shown or any(
+            is_written_for(number, mean) for one in calls.values() for number in one.written
+        ):
+            continue
+        text = shown[min(shown)].text
+        places = {rank: context.place(one.where, "reads") for rank, one in shown.items()}
+        yield conclude(
+            "D.2.4",
+            "sum-of-means",
+            cause="sum-shown-as-mean",
+            ranks=shown,
+            values={
+                "line": shown[min(shown)].where.line,
+                "text": text,
+                "shown": total,
+                "mean": mean,
+            },
+            places={rank: place for rank, place in places.items() if place is not None},
+            facts=[Fact(kind="reduced-at", place=context.place(first.where, "called"))],
+            confidence="likely" if _MEAN.search(text) else "possible",
+            op=first.op,
+        )
+        return
+
+
+def _says_sum(text: str, mean: float) -> bool:
+    """Whether a line of output says that it shows a sum, or shows the mean beside it."""
+    beside = (float(number) for number in _NUMBER.findall(text))
+    return bool(_SUM.search(text)) or any(math.isclose(n, mean, rel_tol=1e-2) for n in beside)
+
+
 def gathered_constants(context: Context) -> Iterator[Finding]:
     """Report gathered tensors whose gradient is lost, although a loss uses them.
 
@@ -387,4 +456,6 @@ RULES = (
     sums_over_own_counts,
     sums_over_own_rows,
     gathered_constants,
+    sums_of_losses_as_means,
 )
+HINTS = (sums_of_losses,)

@@ -104,6 +104,7 @@ def install() -> None:
     torch.nn.Module.load_state_dict = functools.wraps(load_state)(_taking_over(load_state))  # type: ignore[method-assign]
     for name in ("replace", "rename"):
         setattr(os, name, _renaming(getattr(os, name)))
+    left_states.install()
     _restoring(Optimizer, "optimizer")
     _restoring(torch.amp.GradScaler, "scaler")
     for value in list(vars(lr_scheduler).values()):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from ...model.training import OptimizerTraining, TrainingState
 from .fingerprints import choose, next_sampled, shape_text, sketches
 from .frames import local_variables, user_frames, user_line
 from .objects import find
+from .optimizers import OptimizerLog
 
 #: The most nodes of a graph that are visited, and frames in which names are searched.
 _MAX_NODES = 20_000
@@ -23,6 +25,8 @@ _FRAMES = 6
 #: One change may be the initialisation of the parameters.
 _CHANGES = 2
 _ELEMENTS = 1024
+#: Parameters of optimizers of which sketches are taken before the first pass.
+_FIRST = 64
 
 
 class HandUpdates:
@@ -35,6 +39,12 @@ class HandUpdates:
         #: False once it is known that nothing is updated by hand.
         self.watches = True
         self._references: list[weakref.ref[torch.Tensor]] = []
+        #: Whether an optimizer holds the leaves, which may not have stepped before the next pass.
+        self._may_be_unused = False
+        #: The ``id`` of each parameter of optimizers that take no steps.
+        self._unused: set[int] = set()
+        #: Sketches of these before the first pass, by the ``id`` of the parameter.
+        self._first: dict[int, int] = {}
         self._begins: tuple[int, ...] = ()
         self._last: tuple[int, ...] = ()
         self._passes = 0
@@ -45,14 +55,40 @@ class HandUpdates:
         self._model = ""
         self._where: Position | None = None
 
-    def backward(self, loss: torch.Tensor, optimizers: Iterable[Optimizer]) -> None:
-        """Called before each backward pass of a run, with the optimizers that exist."""
+    def backward(
+        self, loss: torch.Tensor, optimizers: Iterable[Optimizer], stepped: Sequence[OptimizerLog]
+    ) -> None:
+        """Called before each backward pass of a run.
+
+        Parameters
+        ----------
+        loss
+            The loss of the pass.
+        optimizers
+            The optimizers that exist. Those of which none has stepped before the second pass count
+            as unused: the program updates what they hold.
+        stepped
+            The records of those that have stepped in this run.
+        """
         if not self._passes:
             self._begin(loss, _held(optimizers))
+            self._may_be_unused = not self._references
+            if self._may_be_unused:
+                self._first = _first_values(optimizers)
+        elif self._may_be_unused:
+            self._may_be_unused = False
+            if not stepped:
+                self._unused = _held(optimizers)
+                self._sampled_at = self._passes
+                self._begin(loss, set())
+                held = [reference() for reference in self._references]
+                self._begins = tuple(
+                    self._first.get(id(one), now) for one, now in zip(held, self._last, strict=True)
+                )
         elif self._passes == self._sampled_at:
-            self._leave_to(optimizers)
+            self._leave_to(optimizers, stepped)
             self._look()
-        self.watches = bool(self._references)
+        self.watches = bool(self._references) or self._may_be_unused
         if self._passes == self._sampled_at:
             self._sampled_at = next_sampled(self._passes)
         self._passes += 1
@@ -81,9 +117,12 @@ class HandUpdates:
             names.setdefault(id(tensor), name)
         return names
 
-    def _leave_to(self, optimizers: Iterable[Optimizer]) -> None:
-        """Watch nothing more if an optimizer that was made later holds what is watched."""
-        held = _held(optimizers) if self._references else set()
+    def _leave_to(self, optimizers: Iterable[Optimizer], stepped: Sequence[OptimizerLog]) -> None:
+        """Watch nothing more if an optimizer steps what is watched, or one made later holds it."""
+        held: set[int] = set()
+        if self._references:
+            held = _held(one for log in stepped if (one := log.optimizer()) is not None)
+            held |= _held(optimizers) - self._unused
         if any(id(reference()) in held for reference in self._references):
             self._references, self._begins, self._last = [], (), ()
 
@@ -96,9 +135,11 @@ class HandUpdates:
             self._changes += values != self._last
             self._last = values
 
-    def observed(self, optimizers: Iterable[Optimizer]) -> OptimizerTraining | None:
+    def observed(
+        self, optimizers: Iterable[Optimizer], stepped: Sequence[OptimizerLog]
+    ) -> OptimizerTraining | None:
         """What was updated by hand in this run; None if nothing was."""
-        self._leave_to(optimizers)
+        self._leave_to(optimizers, stepped)
         self._look()
         changed = sum(a != b for a, b in zip(self._begins, self._last, strict=True))
         if self._changes < _CHANGES or 2 * changed <= len(self._begins):
@@ -130,6 +171,19 @@ def _held(optimizers: Iterable[Optimizer]) -> set[int]:
         for group in optimizer.param_groups
         for parameter in group["params"]
     }
+
+
+def _first_values(optimizers: Iterable[Optimizer]) -> dict[int, int]:
+    """Sketches of the first parameters of optimizers, by their ``id``."""
+    parameters = (
+        parameter
+        for optimizer in list(optimizers)
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+        if type(parameter) in _PLAIN and parameter.is_cpu
+    )
+    first = list(islice(parameters, _FIRST))
+    return dict(zip(map(id, first), _values(first), strict=True))
 
 
 def _leaves(loss: torch.Tensor, held: set[int]) -> list[Any]:

@@ -7,6 +7,7 @@ not begin, a tensor with the same content, or something else that still refers t
 
 from __future__ import annotations
 
+import functools
 import gc
 import weakref
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ from .fingerprints import sketch
 #: Files, entries of a file, tensors of an entry, and its tensors that are compared. They bound the
 #: record and were chosen, not measured.
 _MAX_FILES, _MAX_ENTRIES, _MAX_TENSORS, _COMPARED = 8, 64, 1000, 3
-_Kind = Literal["optimizer", "scheduler", "tensors"]
+_Kind = Literal["optimizer", "scheduler", "tensors", "random"]
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -100,6 +101,12 @@ class LeftStatesRecord:
         except Exception as error:  # noqa: BLE001
             self._stop(error)
 
+    def sets_random(self) -> None:
+        """Note that the program sets torch's random state, perhaps to a part of what it loaded."""
+        for file in self.files:
+            for entry in file.entries.values():
+                entry.taken |= entry.kind == "random"
+
     def counts(self, epoch: Any) -> None:
         """Note an epoch that a sampler is given."""
         for file in self.files:
@@ -151,7 +158,32 @@ class LeftStatesRecord:
         )
 
 
+def install() -> None:
+    """Note when the program sets torch's random state."""
+    torch.set_rng_state = torch.random.set_rng_state = _setting(torch.random.set_rng_state)
+
+
+def _setting(original: Any) -> Any:
+    @functools.wraps(original)
+    def set_rng_state(*args: Any, **kwargs: Any) -> None:
+        __tracebackhide__ = True
+        original(*args, **kwargs)
+        RECORD.sets_random()
+
+    return set_rng_state
+
+
+def _is_random_state(value: Any) -> bool:
+    return (
+        type(value) is torch.Tensor
+        and value.dtype is torch.uint8
+        and value.shape == torch.get_rng_state().shape
+    )
+
+
 def _entry(value: Any) -> _Entry | None:
+    if _is_random_state(value):
+        return _Entry("random", id(value))
     if not isinstance(value, dict) or not value:
         return None
     groups = value.get("param_groups")
@@ -219,7 +251,7 @@ def _examine(entries: dict[str, _Entry]) -> None:
         elif entry.kind == "scheduler":
             # one that is made at a later epoch than the first is as far without its state
             entry.taken = not schedulers or any(getattr(s, "last_epoch", 1) for s in schedulers)
-        else:
+        elif entry.kind == "tensors":
             entry.taken = any(one in contents for one in entry.contents) or _is_held(entry)
 
 

@@ -87,6 +87,8 @@ class TrainingRecord:
         self.problem = ""
         #: The number of open contexts ``join()`` that allow uneven inputs.
         self.joining = 0
+        #: Whether the last backward pass was one of the first ones of this run.
+        self.is_early = False
         #: The model whose compiled form has just counted its pass, which may run uncompiled.
         self.compiled: DistributedDataParallel | None = None
         self._run = 0
@@ -164,11 +166,6 @@ class TrainingRecord:
     def active(self) -> bool:
         """Whether something trained in this run."""
         return bool(self.backwards > self._before or self._stepped or self._passed)
-
-    @property
-    def is_early(self) -> bool:
-        """Whether the last backward pass was one of the first ones of this run."""
-        return self.backwards - self._before <= drawn.PASSES
 
     @property
     def steps(self) -> int:
@@ -361,6 +358,7 @@ class TrainingRecord:
             if _left.waits:
                 _left.begins()
             number = self.backwards - self._before
+            self.is_early = number <= drawn.PASSES
             if _drawn.entered:
                 _drawn.ends()
             # later losses are described only if the first two compare samples
@@ -385,8 +383,8 @@ class TrainingRecord:
             self._end(error)
 
     def _examine(self, loss: torch.Tensor) -> None:
-        if self._by_hand.watches:
-            self._by_hand.backward(loss, self._optimizers)
+        if self._by_hand.watches and not self._passed:
+            self._by_hand.backward(loss, self._optimizers, self._stepped)
         for log in self.sampling:
             log.before_backward()
 
@@ -407,9 +405,8 @@ class TrainingRecord:
         try:
             for log in self.sampling:
                 log.after_backward(self.backwards)
-            number = self.backwards - self._before
-            if number <= drawn.PASSES and not self.used.compiled:
-                _drawn.after_backward(number)
+            if self.is_early and not self.used.compiled:
+                _drawn.after_backward(self.backwards - self._before)
         except Exception as error:  # noqa: BLE001
             self._end(error)
 
@@ -568,7 +565,9 @@ class TrainingRecord:
             graphs_kept=self._graphs.most(),
             optimizers=tuple(log.observed(variables, owned) for log in self._stepped),
             models=tuple(log.observed() for log in self._passed),
-            by_hand=None if self._passed else self._by_hand.observed(self._optimizers),
+            by_hand=None
+            if self._passed
+            else self._by_hand.observed(self._optimizers, self._stepped),
             not_finite=lost and replace(lost, lasting=not self._last_is_finite),
             replicated=tuple(replicated.RECORD.tensors),
             summed=tuple(summed_activations.RECORD.sums),
