@@ -99,6 +99,22 @@ def test_ddp_trains_and_every_tensor_is_where_it_would_be(session: Session) -> N
     assert "on the GPU" not in str(ddt.memory(session))
 
 
+def test_each_backward_pass_counts_once(session: Session) -> None:
+    done = run(
+        session,
+        """
+        model = DDP(Net().cuda(rank), device_ids=[rank])
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.randn(6, 10).cuda(rank)).square().mean().backward()
+            optimizer.step()
+        """,
+    )
+    assert done.ok, done.errors
+    assert [one.backwards for one in done.snapshot.training] == [3, 3]
+
+
 def test_gradients_as_views_and_a_model_on_two_gpus(session: Session) -> None:
     shown = works(
         session,

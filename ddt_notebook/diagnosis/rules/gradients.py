@@ -340,19 +340,19 @@ def _accumulated(optimizer: OptimizerTraining) -> int:
 
 
 def _takes_a_batch_each(context: Context, group: Replicas) -> bool:
-    """Whether a loader brought one batch for each pass: no batch has several losses."""
+    """Whether one loader brought one batch for each pass: no batch has several losses."""
     for partition in context.snapshot.partition:
-        if partition.rank in group.ranks:
-            batches = sum(
-                epoch.batches
-                for loader in partition.loaders
-                for epoch in loader.epochs
-                if epoch.run == partition.run and epoch.trained
-            )
-            passes = group.ranks[partition.rank].passes
-            made = sum(number * times for number, times in passes.items())
-            if not made <= batches < made + max(passes):
-                return False
+        if partition.rank not in group.ranks:
+            continue
+        batches = [
+            sum(epoch.batches for epoch in trained)
+            for loader in partition.loaders
+            if (trained := [e for e in loader.epochs if e.run == partition.run and e.trained])
+        ]
+        passes = group.ranks[partition.rank].passes
+        made = sum(number * times for number, times in passes.items())
+        if len(batches) != 1 or not made <= batches[0] < made + max(passes):
+            return False
     return bool(context.snapshot.partition)
 
 

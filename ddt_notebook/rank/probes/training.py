@@ -89,6 +89,8 @@ class TrainingRecord:
         self.joining = 0
         #: Whether the last backward pass was one of the first ones of this run.
         self.is_early = False
+        #: Whether a backward pass runs.
+        self.in_backward = False
         #: The model whose compiled form has just counted its pass, which may run uncompiled.
         self.compiled: DistributedDataParallel | None = None
         self._run = 0
@@ -604,7 +606,6 @@ def install() -> None:
     _then(DistributedDataParallel, "no_sync", RECORD.enters_no_sync)
     _record_joins()
     original_forward = DistributedDataParallel.forward
-    original_backward = torch.Tensor.backward
     is_grad_enabled, is_compiling = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
 
     @functools.wraps(original_forward)
@@ -625,31 +626,8 @@ def install() -> None:
         RECORD.mark(ends=True)
         return result
 
-    @functools.wraps(original_backward)
-    def backward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        __tracebackhide__ = True
-        if is_compiling():
-            return original_backward(self, *args, **kwargs)
-        if simulated.active is None:
-            RECORD.losses(self)
-        else:
-            with UNSIMULATED:
-                RECORD.losses(self)
-        if _early.entered:
-            _early.leave()  # torch calls this function once more in a function mode
-        if RECORD.branches is None:
-            result = original_backward(self, *args, **kwargs)
-        else:
-            RECORD.mark()
-            result = original_backward(self, *args, **kwargs)
-            RECORD.mark(ends=True)
-        if RECORD.sampling or RECORD.is_early:
-            with UNSIMULATED:
-                RECORD.after_backward()
-        return result
-
     DistributedDataParallel.forward = forward
-    torch.Tensor.backward = backward
+    _record_backward()
     _record_compilation()
     for name in ("clip_grad_norm_", "clip_grad_value_"):
         _record_clipping(name)
@@ -670,6 +648,42 @@ def _record_joins() -> None:
         return original_exit(self, *raised)
 
     Join.__exit__ = leave
+
+
+def _record_backward() -> None:
+    """Record the backward passes of tensors."""
+    original_backward = torch.Tensor.backward
+    is_compiling = torch.compiler.is_dynamo_compiling
+
+    @functools.wraps(original_backward)
+    def backward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        # in a function mode, as of simulated GPUs, torch calls this function once more
+        if is_compiling() or RECORD.in_backward:
+            return original_backward(self, *args, **kwargs)
+        if simulated.active is None:
+            RECORD.losses(self)
+        else:
+            with UNSIMULATED:
+                RECORD.losses(self)
+        if _early.entered:
+            _early.leave()
+        RECORD.in_backward = True
+        try:
+            if RECORD.branches is None:
+                result = original_backward(self, *args, **kwargs)
+            else:
+                RECORD.mark()
+                result = original_backward(self, *args, **kwargs)
+                RECORD.mark(ends=True)
+        finally:
+            RECORD.in_backward = False
+        if RECORD.sampling or RECORD.is_early:
+            with UNSIMULATED:
+                RECORD.after_backward()
+        return result
+
+    torch.Tensor.backward = backward
 
 
 def _record_compilation() -> None:
