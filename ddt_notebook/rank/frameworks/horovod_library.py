@@ -9,13 +9,10 @@ Checked with Horovod 0.28.1. Names of its library stand here only.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from ..probes import training
-
-if TYPE_CHECKING:
-    from .horovod import Horovod
 
 _PROCESS_SETS = "_get_process_set_ids_and_ranks"
 _REDUCTIONS = ("Average", "Sum", "Adasum", "Min", "Max", "Product")
@@ -47,7 +44,23 @@ class Library:
         return dict(getattr(self._basics, _PROCESS_SETS)())
 
 
-def install(rank: Horovod) -> Library:
+class Rank(Protocol):
+    """What records the calls of the library; see `Horovod`."""
+
+    def begun(self, op: str, args: Sequence[Any], function: Callable[[], int]) -> int: ...
+
+    def polled(self, handle: int, complete: int) -> int: ...
+
+    def waited(
+        self, handle: int, poll: Callable[[int], int], function: Callable[[], Any]
+    ) -> Any: ...
+
+    def initialised(
+        self, members: Sequence[int], function: Callable[[], Any], plain: bool
+    ) -> Any: ...
+
+
+def install(rank: Rank) -> Library:
     """Replace the functions of Horovod's library for torch, and its initialisation."""
     import horovod.torch as package
     from horovod.torch import functions, mpi_ops
