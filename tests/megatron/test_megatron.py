@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -39,6 +40,7 @@ HEALTHY = {
 }
 RUN = "losses = run_step("
 SEEDS = "tensor_parallel.model_parallel_cuda_manual_seed(seed, force_reset_rng=True)"
+ADAM = 'optimizer = get_megatron_optimizer(OptimizerConfig(optimizer="adam", lr=rate), [model])'
 FORWARD = "output = model(tokens[:, :-1], position_ids, None, labels=tokens[:, 1:])"
 #: A program for two ranks, the symptom, the cause, and a line that the finding has to name.
 FAULTS = {
@@ -89,6 +91,14 @@ FAULTS = {
         "B.2",
         "megatron-sizes-differ",
         "parallel_state.initialize_model_parallel(TENSOR, PIPELINE)",
+    ),
+    "other learning rates": (
+        program(gpt(2, 1), "before the model", "rate = 1e-2 / (1 + rank)").replace(
+            "lr=1e-2", "lr=rate"
+        ),
+        "D.2.4",
+        "megatron-parameters-differ",
+        ADAM,
     ),
     "gradients are not reduced": (
         gpt(1, 1).replace("finalize_model_grads([model])", "pass"),
@@ -215,6 +225,25 @@ def test_groups_that_have_ended_are_noted() -> None:
         after = session.run("x = torch.ones(1)\ndist.all_reduce(x)")
         assert after.ok
         assert GROUPS_ENDED in after.snapshot.notes
+
+
+def test_groups_and_a_model_are_made_again_after_a_hang() -> None:
+    """In cells that destroy no groups themselves; what holds the ended ones is refused first."""
+    makes = at_top_level(gpt(2, 1)).replace("parallel_state.destroy_model_parallel()\n", "")
+    step = makes[makes.index("losses = run_step(") : makes.index("    finalize_model_grads([")]
+    with start(2) as session:
+        assert session.run(makes).ok
+        hung = session.run(f"if rank == 0:\n    {step}")
+        assert [one.cause for one in ddt.diagnose(hung).findings] == [
+            "collective-under-rank-condition"
+        ]
+        refused = session.run(dedent("    " + step))
+        assert GROUPS_ENDED in refused.snapshot.notes
+        (finding,) = ddt.diagnose(refused).findings
+        assert (finding.symptom, {place.line for place in finding.places.values()}) == ("B.1", {1})
+        again = session.run(makes)
+        assert again.ok, str(ddt.diagnose(again))
+        assert not ddt.diagnose(again).findings
 
 
 def test_parity_and_placement_know_the_axes_of_the_mesh() -> None:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.model import Fact, Finding
+from ddt_notebook.model import Fact, Finding, Place
 from ddt_notebook.model.agreements import Broken, alike, broken
 from ddt_notebook.model.frameworks import described
+from ddt_notebook.model.parity import grouped
 
 _SYMPTOMS = {"hung": "D.2.1", "failed": "D.1.1"}
 _OF_SETUP = {"hung": "B.2", "failed": "B.2"}
@@ -64,6 +65,13 @@ def _finding(context: Context, one: Broken, cause: str) -> Finding:
         Fact(kind="given", ranks=tuple(ranks), values={"what": one.what, "value": value})
         for value, ranks in numbers
     ]
+    places = {
+        rank: context.place(given.where, "called") for rank, given in sorted(one.given.items())
+    }
+    if one.what.startswith("parameter ") and one.number > 1:  # they were equal at first
+        settings, made = _settings(context, sorted(one.given))
+        facts += settings
+        places = places if None in made.values() else made or places
     return conclude(
         (_OF_SETUP if one.axis == "world" else _SYMPTOMS).get(context.snapshot.outcome, "D.2.4"),
         "given-apart",
@@ -75,11 +83,35 @@ def _finding(context: Context, one: Broken, cause: str) -> Finding:
             "number": one.number,
             "among": next(iter(one.given.values())).among,
         },
-        places={
-            rank: context.place(given.where, "called") for rank, given in sorted(one.given.items())
-        },
+        places=places,
         facts=facts,
     )
+
+
+def _settings(context: Context, ranks: list[int]) -> tuple[list[Fact], dict[int, Place | None]]:
+    """A setting of the ranks' optimizers that differs, and the lines that made them."""
+    used = {
+        seen.rank: next((one for one in seen.optimizers if one.steps), None)
+        for seen in context.snapshot.training
+        if seen.rank in ranks
+    }
+    optimizers = {rank: one for rank, one in used.items() if one is not None}
+    if sorted(optimizers) != ranks:
+        return [], {}
+    for name in dict.fromkeys(name for one in optimizers.values() for name in one.settings):
+        values = {rank: one.settings.get(name, "none") for rank, one in optimizers.items()}
+        if len(set(values.values())) > 1:
+            facts = [
+                Fact(
+                    kind="setting",
+                    ranks=tuple(same),
+                    values={"setting": name.partition("[")[0], "value": value},
+                )
+                for value, same in grouped(values).items()
+            ]
+            made = {rank: context.place(optimizers[rank].made, "called") for rank in ranks}
+            return facts, made
+    return [], {}
 
 
 RULES = (given_apart, given_alike)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -15,7 +16,9 @@ from ddt_notebook.model.frameworks.megatron import GROUP_SIZES
 from ddt_notebook.model.frameworks.transformers import TRAIN
 from ddt_notebook.model.group_names import with_names_of_framework
 from ddt_notebook.model.snapshot import Outcome
+from ddt_notebook.model.training import OptimizerTraining, RankTraining
 
+MADE = Position(file="cell[1]", line=2)
 LINE = Position(file="cell[1]", line=3)
 COUNT = Given(
     what="num_microbatches", value="2", axis="model", among=(0, 1), where=LINE, decides_calls=True
@@ -23,7 +26,12 @@ COUNT = Given(
 PARAMETER = Given(what="parameter norm.weight", value="a", axis="tensor", among=(0, 1), where=LINE)
 
 
-def report(first: list[Given], second: list[Given], outcome: str = "ok") -> Report:
+def report(
+    first: list[Given],
+    second: list[Given],
+    outcome: str = "ok",
+    optimizers: Sequence[OptimizerTraining] = (),
+) -> Report:
     given = tuple(
         RankAgreements(rank=rank, framework="megatron-core", given=tuple(mine))
         for rank, mine in enumerate((first, second))
@@ -31,7 +39,14 @@ def report(first: list[Given], second: list[Given], outcome: str = "ok") -> Repo
     ranks = tuple(RankReport(rank=rank, state="finished") for rank in range(2))
     cell = Cell(number=1, source="model = make()\n\nrun_step()")
     return diagnose(
-        Snapshot(cell=cell, ranks=ranks, world_size=2, outcome=outcome, agreements=given)  # type: ignore[arg-type]
+        Snapshot(
+            cell=cell,
+            ranks=ranks,
+            world_size=2,
+            outcome=outcome,  # type: ignore[arg-type]
+            agreements=given,
+            training=tuple(RankTraining(rank=r, optimizers=(o,)) for r, o in enumerate(optimizers)),
+        )
     )
 
 
@@ -62,6 +77,16 @@ def test_parameters_that_differ_are_named_unless_something_explains_them() -> No
     assert finding.cause == "megatron-seeds-differ"
     # a rank that failed may have made one more update
     ends = [replace(one, number=2) for one in (PARAMETER, other)]
+    rates = [
+        OptimizerTraining(name="adam", steps=2, settings={"lr[0]": lr}, made=MADE) for lr in "12"
+    ]
+    (finding,) = report([ends[0]], [ends[1]], optimizers=rates).findings
+    assert finding.cause == "megatron-parameters-differ"
+    assert {place.line for place in finding.places.values()} == {2}
+    told = {fact.values["value"]: fact.ranks for fact in finding.facts if fact.kind == "setting"}
+    assert told == {"1": (0,), "2": (1,)}
+    (finding,) = report([ends[0]], [ends[1]], optimizers=[rates[0]] * 2).findings
+    assert {place.line for place in finding.places.values()} == {3}
     assert not [f for f in report([ends[0]], [ends[1]], "hung").findings if f.cause]
 
 
