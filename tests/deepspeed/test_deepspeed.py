@@ -26,6 +26,7 @@ HEALTHY = {
     ).replace("backward(loss)", "backward(loss, retain_graph=True)", 1),
     "saves": program(zero(2), "at the end", 'engine.save_checkpoint("saved")'),
     "pipeline": PIPELINE,
+    "zero-0 after a pipeline": zero(0),
 }
 UNUSED = """
 if rank == 1:

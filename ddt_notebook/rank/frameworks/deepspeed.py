@@ -78,6 +78,7 @@ class DeepSpeed(Framework):
     def install(self) -> None:
         """Have DeepSpeed leave out an operator that no training uses."""
         AfterImport("deepspeed.comm.torch", self._leave_out_shared_memory).install()
+        AfterImport("deepspeed.runtime.engine", _forget_pipelines).install()
 
     def begin_run(self) -> None:
         """Begin to count passes anew."""
@@ -233,6 +234,24 @@ def _members(engine: Any) -> str:
         ranks_of = sys.modules["deepspeed.comm.comm"].get_all_ranks_from_group
         found[MEMBERS] = list(ranks_of(engine.data_parallel_group))
     return json.dumps(found)
+
+
+def _forget_pipelines(module: ModuleType) -> None:
+    """Let an engine be made after one of a pipeline, whose groups it would take for its own."""
+    engine = getattr(module, "DeepSpeedEngine", None)
+    made = getattr(engine, "__init__", None)
+    if engine is None or made is None:
+        return
+
+    @functools.wraps(made)
+    def make(self_: Any, *args: Any, **kwargs: Any) -> None:
+        __tracebackhide__ = True
+        groups = sys.modules.get("deepspeed.utils.groups")
+        if groups is not None and "mpu" in kwargs and kwargs["mpu"] is None:
+            groups.mpu = None  # type: ignore[attr-defined]
+        made(self_, *args, **kwargs)
+
+    engine.__init__ = make
 
 
 def _accumulates(engine: Any) -> int:
