@@ -328,8 +328,9 @@ class Context:
             spoiled = mismatch.sequence < call.sequence and _SPOILS.intersection(mismatch.fields)
             own_error = self.reports[rank].error
             foreign = own_error is None or is_peer_error(own_error)
-            # a graph's second collective may meet the first one of the next execution
-            inside = mismatch.sequence < call.sequence and known_operation(call.op) is None
+            # what a graph has more on another rank meets what comes next on this one
+            graph = known_operation(mismatch.calls[rank].op) is None
+            inside = mismatch.sequence < call.sequence and graph
             inside = inside and own_error is not None and own_error.call == call.index
             if mismatch.sequence == call.sequence or (spoiled and foreign) or inside:
                 return mismatch

@@ -44,6 +44,11 @@ def _configured(change: str) -> str:
 
 
 _STRATEGY = "strategy = tf.distribute.MultiWorkerMirroredStrategy()"
+_ADDS = """
+        if rank == 0:
+            return tf.distribute.get_replica_context().all_reduce("sum", loss)
+        return loss
+"""
 #: A program, the symptom, the culprits, and a line that the finding has to name.
 FAULTS = {
     "fewer steps": (
@@ -142,30 +147,10 @@ dataset = tf.data.Dataset.from_generator(
         'raise ValueError("bad sample")',
     ),
     "a worker adds a collective to a step": (
-        program(
-            CUSTOM_LOOP,
-            "before the loop",
-            """
-def step_of(value):
-    context = tf.distribute.get_replica_context()
-    total = context.all_reduce(tf.distribute.ReduceOp.SUM, value)
-    if rank == 0:
-        return context.all_reduce(tf.distribute.ReduceOp.SUM, total)
-    return total
-
-
-@tf.function
-def totals(value):
-    return strategy.run(step_of, args=(value,))
-
-
-for _ in range(3):
-    totals(tf.ones([3]))
-""",
-        ),
+        CUSTOM_LOOP.replace("        return loss\n", _ADDS),
         "D.1.1",
         [1],
-        "return context.all_reduce(tf.distribute.ReduceOp.SUM, total)",
+        'return tf.distribute.get_replica_context().all_reduce("sum", loss)',
     ),
     "a callback of one worker stops": (
         program(
