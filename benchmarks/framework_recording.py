@@ -43,6 +43,8 @@ class Program:
         What the session prepares its ranks for.
     simulate
         The devices that the session simulates.
+    barrier
+        Where the ranks meet before a turn.
     """
 
     package: str
@@ -52,6 +54,7 @@ class Program:
     framework: str = ""
     ranks: int = 2
     simulate: str = ""
+    barrier: str = "dist.barrier()"
 
 
 _DEEPSPEED = """
@@ -203,6 +206,27 @@ def train(steps):
     trainer.args.max_steps = steps
     trainer.train()
 """
+_HOROVOD = """
+import horovod.torch as hvd
+
+hvd.init()
+torch.manual_seed(0)
+torch.set_num_threads(1)
+model = torch.nn.Sequential(
+    torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64), torch.nn.ReLU(),
+    torch.nn.Linear(64, 10),
+)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+x, y = torch.randn(32, 64), torch.randint(0, 10, (32,))
+
+def train(steps):
+    for _ in range(steps):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+"""
 _ENGINES = "(deepspeed.runtime.engine.DeepSpeedEngine,)"
 PROGRAMS = {
     **{
@@ -211,6 +235,14 @@ PROGRAMS = {
         )
         for stage in (1, 2, 3)
     },
+    # its own wait spins; ours looks now and then, so that turns with recording may take less
+    "Horovod": Program(
+        "horovod",
+        _HOROVOD,
+        owners="(__import__('horovod.torch').torch.mpi_ops.mpi_lib,)",
+        framework="horovod",
+        barrier="hvd.barrier()",
+    ),
     "DeepSpeed pipeline": Program("deepspeed", _PIPELINE, owners=_ENGINES),
     "Accelerate": Program("accelerate", _ACCELERATE),
     "transformers' Trainer": Program("transformers", _TRAINER, steps=30),
@@ -314,7 +346,7 @@ _BY_TURNS = """
 train(5)
 
 def step_s(steps):
-    dist.barrier()
+    BARRIER
     began = time.process_time()
     train(steps)
     return (time.process_time() - began) / steps
@@ -355,7 +387,8 @@ def measure(names: Sequence[str] = ()) -> list[Figure]:
 def _figures(name: str, program: Program) -> Iterator[Figure]:
     def fill(source: str) -> str:
         for word, value in (
-            ("OWNERS", program.owners), ("TURNS", str(_TURNS)), ("STEPS", str(program.steps)),
+            ("BARRIER", program.barrier), ("OWNERS", program.owners),
+            ("TURNS", str(_TURNS)), ("STEPS", str(program.steps)),
         ):  # fmt: skip
             source = source.replace(word, value)
         return source

@@ -565,7 +565,10 @@ class _Recording:
         elif self._options.collect and host != socket.gethostname():
             yield f"the inputs of rank {kept} are kept on {host}; %ddt_replay runs it again there"
         else:
-            yield f"no inputs were kept: rank {kept} did not run here"
+            yield (
+                f"no inputs were kept: rank {kept} did not run here, or it does not exchange data "
+                "through torch.distributed"
+            )
 
     def _what_was_seen(self) -> str:
         """What the processes of a command without ranks did."""

@@ -6,7 +6,7 @@ python tools/build_horovod.py FOLDER   # builds it in this folder and leaves the
 That release asks for C++14, which the headers of today's PyTorch do not compile with. The script
 changes two lines of its build: C++17 for Horovod itself, C++20 for its part for PyTorch. It is
 built with gloo, without MPI, TensorFlow and MXNet. One compiler at a time takes about five minutes
-of processor time and 2.5 GB; ``MAKEFLAGS=-j4`` lets four run. A build in a folder that was
+of processor time and 2.5 GB; ``HOROVOD_BUILD_JOBS=4`` lets four run. A build in a folder that was
 interrupted goes on where it was.
 """
 
@@ -67,7 +67,9 @@ def build(folder: Path) -> Path:
     """Build the wheel in a folder, and return it."""
     pip("install", "--quiet", "setuptools<81", "wheel")
     wheel = ("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder))
-    environment = {"MAKEFLAGS": "-j1", **os.environ, **SETTINGS}
+    # below ``make`` there are MAKEFLAGS without a number, with which Horovod starts 8 compilers
+    jobs = os.environ.get("HOROVOD_BUILD_JOBS", "1")
+    environment = {**SETTINGS, "MAKEFLAGS": f"-j{jobs}"}
     pip(*wheel, str(sources(folder)), **environment)
     (built,) = folder.glob("horovod-*.whl")
     return built

@@ -147,7 +147,7 @@ class JobRecorder:
         if self._rank is None:
             try:
                 self._rank = RecordedRank(Path(self._folder), self._log, arguments, framework)
-                if self._inputs is not None:
+                if self._inputs is not None and not framework:
                     files = f"{socket.gethostname()}-{os.getpid()}"
                     self._inputs.begin(Path(self._folder), files, *_numbers(arguments), arguments)
             except Exception as error:  # noqa: BLE001  (the job must run without a record)

@@ -70,6 +70,7 @@ def install(rank: Rank) -> Library:
     init, before = basics.init, "horovod_torch_"
 
     def begins(op: str, original: Callable[..., int]) -> Callable[..., int]:
+        @functools.wraps(original)
         def call(*args: Any) -> int:
             __tracebackhide__ = True
             return rank.begun(op, args, lambda: original(*args))
@@ -81,10 +82,16 @@ def install(rank: Rank) -> Library:
         if name.startswith(before) and (found or op in ("join", "barrier")):
             setattr(library, name, begins(op, getattr(library, name)))
 
+    @functools.wraps(wait)
     def waits(handle: int) -> Any:
         __tracebackhide__ = True
         return rank.waited(handle, poll, lambda: wait(handle))
 
+    @functools.wraps(poll)
+    def polls(handle: int) -> int:
+        return rank.polled(handle, poll(handle))
+
+    @functools.wraps(init)
     def initialises(comm: Any = None, process_sets: Any = None) -> Any:
         __tracebackhide__ = True
         members = comm if isinstance(comm, list) else ()
@@ -101,6 +108,6 @@ def install(rank: Rank) -> Library:
     functions.broadcast_optimizer_state = broadcasts_state
     package.broadcast_optimizer_state = broadcasts_state
     library.horovod_torch_wait_and_clear = waits
-    library.horovod_torch_poll = lambda handle: rank.polled(handle, poll(handle))
+    library.horovod_torch_poll = polls
     basics.init = initialises
     return Library(mpi_ops)
