@@ -683,6 +683,7 @@ def _came_last(fact: Fact) -> str:
 FACTS: dict[str, str | Callable[[Fact], str]] = {
     # who trains together
     "ddp-averages": "DistributedDataParallel averages the gradients of {model} on {ranks}",
+    "optimizer-averages": "the optimizer averages gradients in the backward pass on {ranks}",
     "deepspeed-averages": "DeepSpeed averages the gradients of its engine on {ranks}",
     "fsdp-reduces": "FSDP2 reduces the gradients of {model} on {ranks}",
     "cell-reduces-gradients": "the run reduces gradients ({calls:call} of all_reduce)",

@@ -31,7 +31,9 @@ from .values import ANYTHING, Scope, Value
 _RANK_CALLS = names.RANK_CALLS | {"get_group_rank"}
 _RANK = names.RANK_NAMES | names.RANK_CALLS
 #: Calls that return a number or a truth value.
-_SIMPLE_CALLS = _RANK_CALLS | names.WORLD_CALLS | names.AGREED_CALLS | {"int", "bool", "min", "max"}
+_SIMPLE_CALLS = (
+    _RANK_CALLS | names.WORLD_CALLS | names.AGREED_CALLS | {"int", "bool", "min", "max", "rank"}
+)
 #: An expression of these nodes is a number or a truth value, not a model that takes the rank.
 _SIMPLE = (
     ast.Compare, ast.BoolOp, ast.UnaryOp, ast.BinOp, ast.Name, ast.Constant, ast.Tuple, ast.List,
@@ -197,7 +199,11 @@ class Conditions:
         if value is None and slot.strip(".()") in names.FIRST_RANK:
             return True
         # `else: is_main = True` is the same on every rank: if ranks differ, the rank decides
-        varying = [one for one in self._bindings.get(slot, ()) if not isinstance(one, ast.Constant)]
+        varying = [
+            _deciding_part(one)
+            for one in self._bindings.get(slot, ())
+            if not isinstance(one, ast.Constant)
+        ]
         if depth > _DEPTH or not varying or not all(map(_is_simple, varying)):
             return False
         return all(
@@ -542,6 +548,18 @@ def _agreed(call: ast.Call) -> str | None:
     given = operation.bind(call.args, {k.arg: k.value for k in call.keywords if k.arg})
     result = given.get(operation.result or "")
     return result.id if isinstance(result, ast.Name) else None
+
+
+def _deciding_part(value: ast.expr) -> ast.expr:
+    """The condition of a value that is a constant otherwise: ``rank == 0``, or the value itself.
+
+    ``1 if rank == 0 else 0`` is a truth value, and so is ``Writer(path) if rank == 0 else None``.
+    """
+    if isinstance(value, ast.IfExp) and (
+        isinstance(value.body, ast.Constant) or isinstance(value.orelse, ast.Constant)
+    ):
+        return value.test
+    return value
 
 
 def _is_simple(value: ast.expr) -> bool:

@@ -240,5 +240,6 @@ hvd.init(process_sets=own)
 total = hvd.allreduce(torch.ones(3), op=hvd.Sum, name="all")
 alone = hvd.allreduce(torch.ones(3), op=hvd.Sum, name="own", process_set=own[hvd.rank()])
 print(total.sum().item(), alone.sum().item())
+hvd.barrier()
 hvd.shutdown()
 """

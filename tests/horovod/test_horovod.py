@@ -63,6 +63,26 @@ FAULTS = {
         [1],
         "if step == 4 - hvd.rank():",
     ),
+    "one rank joins": (
+        program(
+            MNIST,
+            "at the end",
+            "writer = object() if hvd.rank() == 0 else None\nif writer:\n    hvd.join()",
+        ),
+        "D.2.1",
+        [1],
+        "if writer:",
+    ),
+    "the same data": (
+        program(
+            MNIST,
+            "before the optimizer",
+            "train_loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)",
+        ),
+        "D.2.2",
+        [0, 1],
+        "for step, (image, digit) in enumerate(train_loader):",
+    ),
     "opposite order": (
         program(
             MNIST,

@@ -36,7 +36,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[s
         Path("train.py").write_text(source)
         launcher = Path(sys.executable).with_name("horovodrun")
         command = ("--on-hang", "stop", "--", launcher, "-np", "2", sys.executable, "train.py")
-        started.append(Job(tmp_path / "record", *command))
+        started.append(Job(tmp_path / "record", *command, OMP_NUM_THREADS="1"))
         return started[-1]
 
     yield start

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Fact, Position
+from ddt_notebook.model.frameworks import known_operation, meets_by_tensor
 from ddt_notebook.model.frameworks.deepspeed import ENGINE_READY, MEMBERS
 from ddt_notebook.program.gradients import holds_gradients
 from ddt_notebook.program.nodes import argument
@@ -42,6 +43,7 @@ def teams(context: Context) -> list[Team]:
         *_reduced_by_hand(context),
         *_sharded(context),
         *_in_engines(context),
+        *_in_backward_passes(context),
         *_wrapped(context),
     ]
     found = {team.ranks: team for team in known}
@@ -81,6 +83,26 @@ def _in_engines(context: Context) -> Iterator[Team]:
                 ranks = tuple(json.loads(call.reduce_op).get(MEMBERS, ()))
                 if len(ranks) > 1 and trained.issuperset(ranks):
                     yield Team(ranks, Fact(kind="deepspeed-averages", ranks=ranks))
+
+
+def _in_backward_passes(context: Context) -> Iterator[Team]:
+    """Yield the teams of optimizers that reduce gradients while a backward pass computes them.
+
+    The line of such a reduction is that of the backward pass.
+    """
+    if not meets_by_tensor(context.snapshot.framework):
+        return
+    lines = {t.rank: t.where for t in context.snapshot.training if t.backwards}
+    for report in context.snapshot.ranks:
+        line = lines.get(report.rank)
+        for call in report.calls:
+            operation = known_operation(call.op)
+            if operation is None or not operation.reduces or line is None or call.where is None:
+                continue
+            here = (call.where.file, call.where.line) == (line.file, line.line)
+            if here and len(call.members) > 1 and set(call.members) <= lines.keys():
+                fact = Fact(kind="optimizer-averages", ranks=call.members)
+                yield Team(call.members, fact)
 
 
 def _reduced_by_hand(context: Context) -> Iterator[Team]:

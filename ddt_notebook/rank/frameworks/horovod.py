@@ -41,6 +41,12 @@ _LOOK_EVERY_S, _LOOK_SELDOM_S = 0.0001, 0.001
 _FREED = "the session ended this wait, because a rank is missing or its call differs"
 _AGAIN = "Horovod was shut down and initialised again; gradients of an unfinished step were dropped"
 _ENDED = "Horovod was shut down: call hvd.init() again"
+_UNUSABLE = (
+    "hvd.join() was ended before all ranks had called it, and Horovod cannot be used after that: "
+    "%ddt_restart starts new ranks"
+)
+#: All ranks come to the end of an unfinished ``hvd.join()`` within this time, in seconds.
+_JOIN_LIMIT_S = 10.0
 #: Where an operation's arguments have the name, the process set, the reduction and the root.
 _PLACES: dict[str, tuple[int, int, int | None, int | None]] = {
     "allreduce": (3, 7, 4, None),
@@ -95,12 +101,14 @@ class Horovod(Framework):
         _set_environment(spec, self._rendezvous.port)
         made = self._inits, sorted(self._made.items()), self._rounds
         calls = zlib.crc32(repr(made).encode())
-        said = json.dumps([was_initialised, self._broken, calls])
+        said = json.dumps([was_initialised, self._broken, calls, bool(self._joins)])
         store.set(f"rank/{spec.rank}", said)
         ranks = [json.loads(store.get(f"rank/{rank}")) for rank in range(spec.world_size)]
         if all(one == ranks[0] for one in ranks) and not self._broken:
             return []
-        again = all(initialised for initialised, _, _ in ranks) and not self._chose
+        all_initialised = all(initialised for initialised, *_ in ranks)
+        usable = not any(joins for *_, joins in ranks) or (all_initialised and self._end_join())
+        again = all_initialised and usable and not self._chose
         self._joining = True
         try:
             self._forget()
@@ -112,9 +120,27 @@ class Horovod(Framework):
                 _drop_unfinished_steps()
         finally:
             self._joining = False
+        if not usable:
+            return [_UNUSABLE]
         if again:
             return [_AGAIN]
         return [_ENDED] if was_initialised else []
+
+    def _end_join(self) -> bool:
+        """Let all ranks call ``hvd.join()`` if one of them has; returns whether that ended it.
+
+        Horovod keeps that a rank has joined when it is shut down and initialised again.
+        """
+        assert self._library is not None
+        handle = next(iter(self._joins), None)
+        if handle is None:
+            handle = self._library.begin_join()
+        until_s = time.monotonic() + _JOIN_LIMIT_S
+        while not self._library.is_complete(handle):
+            if time.monotonic() > until_s:
+                return False
+            time.sleep(_LOOK_SELDOM_S)
+        return True
 
     def _forget(self) -> None:
         self._broken = False

@@ -12,6 +12,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+import torch
+
 from ..probes import training
 
 _PROCESS_SETS = "_get_process_set_ids_and_ranks"
@@ -21,8 +23,13 @@ _REDUCTIONS = ("Average", "Sum", "Adasum", "Min", "Max", "Product")
 class Library:
     """What is used of Horovod, whose version decides where it is."""
 
-    def __init__(self, operations: Any) -> None:
+    def __init__(
+        self, operations: Any, join: Callable[..., int], poll: Callable[[int], int]
+    ) -> None:
         self._operations, self._basics = operations, operations._basics
+        self._join = join
+        #: Whether an operation is complete, by its handle.
+        self.is_complete = poll
         names = {getattr(self._basics, name): name.upper() for name in _REDUCTIONS}
         self.reduction: Callable[[int], str | None] = names.get
 
@@ -34,6 +41,10 @@ class Library:
 
     def shut_down(self) -> None:
         self._operations.shutdown()
+
+    def begin_join(self) -> int:
+        """Take part in ``hvd.join()`` without a record; returns the handle."""
+        return self._join(torch.tensor(-1, dtype=torch.int), -1)
 
     def place(self) -> tuple[int, int]:
         """The number of this rank, and how many ranks there are."""
@@ -67,7 +78,7 @@ def install(rank: Rank) -> Library:
 
     library, basics = mpi_ops.mpi_lib, mpi_ops._basics
     poll, wait = library.horovod_torch_poll, library.horovod_torch_wait_and_clear
-    init, before = basics.init, "horovod_torch_"
+    init, join, before = basics.init, library.horovod_torch_join, "horovod_torch_"
 
     def begins(op: str, original: Callable[..., int]) -> Callable[..., int]:
         @functools.wraps(original)
@@ -110,4 +121,4 @@ def install(rank: Rank) -> Library:
     library.horovod_torch_wait_and_clear = waits
     library.horovod_torch_poll = polls
     basics.init = initialises
-    return Library(mpi_ops)
+    return Library(mpi_ops, join, poll)

@@ -166,6 +166,19 @@ class TestConditions:
         assert cell.conditions.reads_rank(condition("is_master"))
         assert not cell.conditions.reads_rank(condition("writes"))
 
+    def test_values_that_are_a_constant_on_the_other_ranks(self) -> None:
+        cell = program(
+            """
+            verbose = 1 if rank == 0 else 0
+            writer = Writer(folder) if rank == 0 else None
+            first = hvd.rank() == 0
+            kept = Kept(rank) if enabled else None
+            """
+        )
+        for name in ("verbose", "writer", "first"):
+            assert cell.conditions.reads_rank(condition(name))
+        assert not cell.conditions.reads_rank(condition("kept"))
+
     @pytest.mark.parametrize(
         ("test", "reads"),
         [
