@@ -122,6 +122,18 @@ def test_a_fault_is_named_by_the_tensor_and_the_next_cell_runs(
     assert again.outputs == {0: "0.5\n", 1: "0.5\n"}, str(ddt.diagnose(again))
 
 
+def test_names_that_only_one_rank_has(session: ddt.Session) -> None:
+    source = (
+        "names = [f'{rank}.{kind}' for kind in ('weight', 'bias')]\n"
+        "for step in range(2):\n"
+        "    handles = [hvd.allreduce_async_(torch.ones(2), name=name) for name in names]\n"
+        "    for handle in handles:\n        hvd.synchronize(handle)"
+    )
+    (finding,) = ddt.diagnose(session.run(source)).findings
+    assert (finding.symptom, finding.ranks) == ("D.2.1", [0, 1]), str(finding)
+    assert finding.cause == "horovod-names-differ", str(finding)
+
+
 @pytest.mark.parametrize("name", HEALTHY)
 def test_what_fits_is_quiet(session: ddt.Session, name: str) -> None:
     result = session.run(HEALTHY[name])

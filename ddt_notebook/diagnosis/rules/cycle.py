@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
@@ -142,6 +142,8 @@ def _went_past(context: Context, members: frozenset[int]) -> Finding | None:
     wait in two groups show an order.
     """
     by_tensor = meets_by_tensor(context.snapshot.framework)
+    if by_tensor and _names_differ(context, members):
+        return None
     found: list[tuple[Reason, int, int]] = []
     if not by_tensor and len({context.halted[rank].kind for rank in members}) == 1:
         return None
@@ -312,12 +314,31 @@ def _cause(context: Context, ranks: list[int]) -> str:
     groups = {call.group for call in calls}
     if meets_by_tensor(context.snapshot.framework) and len({call.op for call in calls}) == 1:
         one_line = _meant_as_one(context, calls) and not _take_turns(context, ranks)
-        unnamed = not any(map(tensor_of, calls))
+        unnamed = not any(map(tensor_of, calls)) or _names_differ(context, ranks)
         return "different-groups" if unnamed or one_line else "groups-in-opposite-order"
     if all(call.kind == "collective" for call in calls) and len(groups) > 1:
         meant_as_one = _meant_as_one(context, calls) and not _take_turns(context, ranks)
         return "different-groups" if meant_as_one else "groups-in-opposite-order"
     return "wait-cycle"
+
+
+def _names_differ(context: Context, ranks: Iterable[int]) -> bool:
+    """Whether ranks began alike operations together, as in a backward pass, by other names."""
+    together = []
+    for rank in ranks:
+        line = context.halted[rank].where
+        calls = [call for call in context.reports[rank].calls if call.where == line]
+        together.append((line, [call.group for call in calls], [call.shapes for call in calls]))
+    names = [name for _, some, _ in together for name in set(some)]
+    lines = {(line.file, line.line) if line is not None else None for line, *_ in together}
+    shapes = [sorted(some) for *_, some in together]
+    return (
+        len(lines) == 1
+        and None not in lines
+        and len(shapes[0]) > 1
+        and all(one == shapes[0] for one in shapes)
+        and len(set(names)) == len(names)
+    )
 
 
 def _take_turns(context: Context, ranks: list[int]) -> bool:
