@@ -153,6 +153,10 @@ class Partings:
             )
         if found is None or found.ends_loop:
             found = self._decided_before(found, caller.rank, absent.rank, frames) or found
+        died = "died" in (absent.state, caller.state)
+        if died and (found is None or found.ends_loop):
+            # a count that lacks calls of a rank that died is better than the end of a loop
+            found = self._with_other_calls(compared, call, caller, absent, every=True) or found
         return self._exhausted(compared, frames) if found is None else found
 
     def for_good(
@@ -437,7 +441,13 @@ class Partings:
     # -- the parting that explains the hang ------------------------------------------------------
 
     def _with_other_calls(
-        self, compared: list[Parting], call: Call, caller: RankReport, absent: RankReport
+        self,
+        compared: list[Parting],
+        call: Call,
+        caller: RankReport,
+        absent: RankReport,
+        *,
+        every: bool = False,
     ) -> Candidate | None:
         """The first parting after which one rank was ahead in collectives until the end.
 
@@ -447,7 +457,7 @@ class Partings:
         ahead = 0
         counted: set[object] = set()
         # those that a library issued in a process that died are not known: none are counted then
-        every = all(report.state != "died" for report in (absent, caller))
+        every = every or all(report.state != "died" for report in (absent, caller))
         for parting in compared:
             if not parting.met_again:
                 continue
