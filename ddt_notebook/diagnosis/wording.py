@@ -42,7 +42,7 @@ from ddt_notebook.model.finding import Scope, Values
 from ddt_notebook.model.operations import PASSES
 from ddt_notebook.model.torch_features import MissingFeature
 
-from . import of_frameworks, parting_wording, training_wording
+from . import of_frameworks, parting_wording, training_facts, training_wording
 from .training_wording import label_of, of_tensor
 
 Title = str | Callable[[Finding], str]
@@ -733,7 +733,7 @@ def _state(text: str, in_cell: str = "") -> Sentence:
 
 #: Kind of a fact -> its sentence.
 FACTS: dict[str, Sentence] = {
-    **training_wording.FACTS,
+    **training_facts.FACTS,
     **parting_wording.FACTS,
     "note": "{note}",
     "not-seen": lambda fact: str(MissingFeature(**fact.values)),

@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 
 import ddt_notebook
-from ddt_notebook.diagnosis import diagnose, of_frameworks, training_wording, wording
+from ddt_notebook.diagnosis import (
+    diagnose,
+    of_frameworks,
+    training_facts,
+    training_wording,
+    wording,
+)
 from ddt_notebook.diagnosis.wording import FACTS, REASONS, SHOWN, TITLES, worded
 from ddt_notebook.model import Fact, Finding, Place
 
@@ -20,7 +26,10 @@ from .builders import GLOO_TIMEOUT, all_reduce, call, only, peer_error, raised, 
 LINE = Place(file="cell[3]", line=6, code="dist.barrier()")
 CALL = {"op": "all_reduce", "sequence": 17, "shapes": ((10,),), "dtypes": ("float32",)}
 ROOT = Path(ddt_notebook.__file__).parent
-TABLES = {ROOT / "diagnosis" / f"{name}wording.py" for name in ("", "parting_", "training_")}
+TABLES = {
+    ROOT / "diagnosis" / f"{name}.py"
+    for name in ("wording", "parting_wording", "training_wording", "training_facts")
+}
 
 
 @dataclass(frozen=True)
@@ -86,7 +95,7 @@ def test_no_kind_has_words_twice(table: str) -> None:
     assert kinds.most_common(1)[0][1] == 1
 
 
-@pytest.mark.parametrize("table", [training_wording.TITLES, training_wording.FACTS])
+@pytest.mark.parametrize("table", [training_wording.TITLES, training_facts.FACTS])
 def test_sentences_on_training_fit_a_script_and_a_job(table: dict[str, object]) -> None:
     assert [text for text in table.values() if isinstance(text, str) and " cell" in text] == []
 

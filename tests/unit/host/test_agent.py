@@ -112,7 +112,7 @@ class _Notebook:
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> _Server:
     made = _Server()
     monkeypatch.setattr(agents.surroundings, "temporary_folder", lambda: str(tmp_path))
-    monkeypatch.setattr(agents.launcher, "ForkServerHandle", lambda *, warm: made)
+    monkeypatch.setattr(agents.launcher, "ForkServerHandle", lambda *, warm, framework="": made)
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "other")
     return made
 
