@@ -23,6 +23,8 @@ from ddt_notebook.host.session import Session
 from .common import Figure, run_checked
 
 _TURNS, _CELLS = 20, 5
+#: A cell has so many times the steps of a turn.
+_TURNS_OF_A_CELL = 4
 
 
 @dataclass(frozen=True)
@@ -57,29 +59,43 @@ class Program:
     barrier: str = "dist.barrier()"
 
 
+#: The networks that the programs train: that of the frameworks' examples for MNIST and CIFAR, two
+#: convolutions and two layers with 64 images each step, and one whose steps do next to nothing.
+_NETWORKS = {
+    "": """
+network = torch.nn.Sequential(
+    torch.nn.Conv2d(1, 10, 5), torch.nn.MaxPool2d(2), torch.nn.ReLU(),
+    torch.nn.Conv2d(10, 20, 5), torch.nn.MaxPool2d(2), torch.nn.ReLU(),
+    torch.nn.Flatten(), torch.nn.Linear(320, 50), torch.nn.ReLU(), torch.nn.Linear(50, 10),
+)
+x = torch.randn(64, 1, 28, 28)
+""",
+    ", tiny network": """
+network = torch.nn.Sequential(
+    torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 16), torch.nn.ReLU(),
+    torch.nn.Linear(16, 1),
+)
+x = torch.randn(4, 16)
+""",
+}
 _DEEPSPEED = """
 import deepspeed
 deepspeed.init_distributed("gloo")
 torch.manual_seed(0)
 torch.set_num_threads(1)
 config = {
-    "train_micro_batch_size_per_gpu": 4,
+    "train_micro_batch_size_per_gpu": MICRO,
     "steps_per_print": 1 << 30,
     "optimizer": {"type": "Adam", "params": {"lr": 1e-3, "torch_adam": True}},
 }
 """
 _ZERO = (
-    _DEEPSPEED
+    _DEEPSPEED.replace("MICRO", "len(x)")
     + """
-model = torch.nn.Sequential(
-    torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 16), torch.nn.ReLU(),
-    torch.nn.Linear(16, 1),
-)
 config["zero_optimization"] = {"stage": STAGE}
 engine, *_ = deepspeed.initialize(
-    model=model, model_parameters=model.parameters(), config=config
+    model=network, model_parameters=network.parameters(), config=config
 )
-x = torch.randn(4, 16)
 
 def train(steps):
     for _ in range(steps):
@@ -88,7 +104,7 @@ def train(steps):
 """
 )
 _PIPELINE = (
-    _DEEPSPEED
+    _DEEPSPEED.replace("MICRO", "4")
     + """
 from deepspeed.pipe import PipelineModule
 
@@ -164,9 +180,7 @@ from accelerate import Accelerator
 torch.manual_seed(0)
 torch.set_num_threads(1)
 accelerator = Accelerator(cpu=True)
-net = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
-net, optimizer = accelerator.prepare(net, torch.optim.AdamW(net.parameters(), lr=1e-3))
-x = torch.randn(4, 16)
+net, optimizer = accelerator.prepare(network, torch.optim.AdamW(network.parameters(), lr=1e-3))
 
 def train(steps):
     for _ in range(steps):
@@ -183,21 +197,19 @@ from transformers import Trainer, TrainingArguments
 class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.layers = torch.nn.Sequential(
-            torch.nn.Linear(16, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1)
-        )
+        self.layers = network
 
     def forward(self, x):
         return {"loss": self.layers(x).square().mean()}
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
-rows = [{"x": torch.randn(16)} for _ in range(64)]
+rows = [{"x": torch.randn_like(x[0])} for _ in range(16 * len(x))]
 trainer = Trainer(
     model=Net(),
     args=TrainingArguments(
         output_dir=tempfile.mkdtemp(), use_cpu=True, report_to=[], save_strategy="no",
-        logging_strategy="no", disable_tqdm=True, per_device_train_batch_size=4, max_steps=1,
+        logging_strategy="no", disable_tqdm=True, per_device_train_batch_size=len(x), max_steps=1,
     ),
     train_dataset=rows,
 )
@@ -212,40 +224,42 @@ import horovod.torch as hvd
 hvd.init()
 torch.manual_seed(0)
 torch.set_num_threads(1)
-model = torch.nn.Sequential(
-    torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64), torch.nn.ReLU(),
-    torch.nn.Linear(64, 10),
-)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
-optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
-hvd.broadcast_parameters(model.state_dict(), root_rank=0)
-x, y = torch.randn(32, 64), torch.randint(0, 10, (32,))
+optimizer = torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9)
+optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=network.named_parameters())
+hvd.broadcast_parameters(network.state_dict(), root_rank=0)
 
 def train(steps):
     for _ in range(steps):
         optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(x), y).backward()
+        network(x).square().mean().backward()
         optimizer.step()
 """
 _ENGINES = "(deepspeed.runtime.engine.DeepSpeedEngine,)"
 PROGRAMS = {
     **{
-        f"DeepSpeed ZeRO-{stage}": Program(
-            "deepspeed", _ZERO.replace("STAGE", str(stage)), owners=_ENGINES
+        f"DeepSpeed ZeRO-{stage}{size}": Program(
+            "deepspeed", network + _ZERO.replace("STAGE", str(stage)), owners=_ENGINES
         )
         for stage in (1, 2, 3)
+        for size, network in _NETWORKS.items()
     },
-    # its own wait spins; ours looks now and then, so that turns with recording may take less
-    "Horovod": Program(
-        "horovod",
-        _HOROVOD,
-        owners="(__import__('horovod.torch').torch.mpi_ops.mpi_lib,)",
-        framework="horovod",
-        barrier="hvd.barrier()",
-    ),
     "DeepSpeed pipeline": Program("deepspeed", _PIPELINE, owners=_ENGINES),
-    "Accelerate": Program("accelerate", _ACCELERATE),
-    "transformers' Trainer": Program("transformers", _TRAINER, steps=30),
+    **{
+        name + size: program
+        for size, network in _NETWORKS.items()
+        for name, program in {
+            # its own wait spins; ours looks now and then, so that recording may take less
+            "Horovod": Program(
+                "horovod",
+                network + _HOROVOD,
+                owners="(__import__('horovod.torch').torch.mpi_ops.mpi_lib,)",
+                framework="horovod",
+                barrier="hvd.barrier()",
+            ),
+            "Accelerate": Program("accelerate", network + _ACCELERATE),
+            "transformers' Trainer": Program("transformers", network + _TRAINER, steps=30),
+        }.items()
+    },
     **{
         f"Megatron-core, {axis} parallel": Program(
             "megatron",
@@ -366,22 +380,19 @@ _SPENT = """
 State.spent.clear()
 State.timed = True
 began = time.process_time()
-train(STEPS)
+train(CELL)
 taken_s = time.process_time() - began
 State.timed = False
 recorder_s = sum(one for one in State.spent if one < 1e-3)
-share, recorder_us = 100 * recorder_s / taken_s, 1e6 * recorder_s / STEPS
+share, recorder_us = 100 * recorder_s / taken_s, 1e6 * recorder_s / CELL
 left_out = sorted(not_timed)
 """
 
 
-def measure(names: Sequence[str] = ()) -> list[Figure]:
-    return [
-        figure
-        for name in names or PROGRAMS
-        if find_spec(PROGRAMS[name].package) is not None
-        for figure in _figures(name, PROGRAMS[name])
-    ]
+def measure(names: Sequence[str] = ()) -> Iterator[Figure]:
+    for name in names or PROGRAMS:
+        if find_spec(PROGRAMS[name].package) is not None:
+            yield from _figures(name, PROGRAMS[name])
 
 
 def _figures(name: str, program: Program) -> Iterator[Figure]:
@@ -389,6 +400,7 @@ def _figures(name: str, program: Program) -> Iterator[Figure]:
         for word, value in (
             ("BARRIER", program.barrier), ("OWNERS", program.owners),
             ("TURNS", str(_TURNS)), ("STEPS", str(program.steps)),
+            ("CELL", str(_TURNS_OF_A_CELL * program.steps)),
         ):  # fmt: skip
             source = source.replace(word, value)
         return source
@@ -420,7 +432,9 @@ def _figures(name: str, program: Program) -> Iterator[Figure]:
     where = f"a step of {name}, {program.ranks} ranks"
     yield Figure(f"processor time of recording, by turns, {where}", cost, 2.0, "%", note=note)
     note = f"{statistics.median(spent_us):.0f} µs, {len(shares)} cells, "
-    note += f"{min(shares):.1f} to {max(shares):.1f} %"
+    note += (
+        f"{min(shares):.1f} to {max(shares):.1f} %, {_TURNS_OF_A_CELL * program.steps} steps each"
+    )
     if missed:
         note += f"; not timed: {', '.join(missed)}"
     share = statistics.median(shares)
