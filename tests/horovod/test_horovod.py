@@ -8,9 +8,17 @@ from collections.abc import Iterator
 import pytest
 
 import ddt_notebook as ddt
-from tests.trainers.programs import program
 
-from .horovod_programs import GATHERS, HEAD, JOINS, MNIST, PROCESS_SETS, SUB_BATCHES, SYNTHETIC
+from .horovod_programs import (
+    FAULTS,
+    GATHERS,
+    HEAD,
+    JOINS,
+    MNIST,
+    PROCESS_SETS,
+    SUB_BATCHES,
+    SYNTHETIC,
+)
 
 if importlib.util.find_spec("horovod") is None:
     pytest.skip("make test-horovod builds Horovod", allow_module_level=True)
@@ -21,93 +29,6 @@ HEALTHY = {
     "sub-batches": SUB_BATCHES,
     "joins": JOINS,
     "gathers": GATHERS,
-}
-#: A program, the symptom, the culprits, and a line that the finding has to name.
-FAULTS = {
-    "one rank tests": (
-        program(MNIST, "after an epoch", "if hvd.rank() < 1:\n    test()").replace(
-            "    test()\n# at the end", "# at the end"
-        ),
-        "D.2.1",
-        [1],
-        "if hvd.rank() < 1:",
-    ),
-    "names differ": (
-        program(MNIST, "at the end", 'hvd.allreduce(torch.ones(1), name=f"loss of {hvd.rank()}")'),
-        "D.2.1",
-        [0, 1],
-        'hvd.allreduce(torch.ones(1), name=f"loss of {hvd.rank()}")',
-    ),
-    "shapes differ": (
-        program(MNIST, "before the optimizer", "model.fc = nn.Linear(36, 10 + hvd.rank())"),
-        "D.1.1",
-        [0, 1],
-        "hvd.broadcast_parameters(model.state_dict(), root_rank=0)",
-    ),
-    "types differ": (
-        program(
-            MNIST,
-            "at the end",
-            "score = torch.zeros(3, dtype=torch.float64 if hvd.rank() else torch.float32)\n"
-            'hvd.allreduce(score, name="score")',
-        ),
-        "D.1.1",
-        [0, 1],
-        'hvd.allreduce(score, name="score")',
-    ),
-    "fewer steps": (
-        program(MNIST, "in a step", "if step == 4 - hvd.rank():\n    break").replace(
-            "    test()\n# at the end", "# at the end"
-        ),
-        "D.2.1",
-        [1],
-        "if step == 4 - hvd.rank():",
-    ),
-    "one rank joins": (
-        program(
-            MNIST,
-            "at the end",
-            "writer = object() if hvd.rank() == 0 else None\nif writer:\n    hvd.join()",
-        ),
-        "D.2.1",
-        [1],
-        "if writer:",
-    ),
-    "the same data": (
-        program(
-            MNIST,
-            "before the optimizer",
-            "train_loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)",
-        ),
-        "D.2.2",
-        [0, 1],
-        "for step, (image, digit) in enumerate(train_loader):",
-    ),
-    "opposite order": (
-        program(
-            MNIST,
-            "at the end",
-            'for name in ("loss", "accuracy") if hvd.rank() else ("accuracy", "loss"):\n'
-            "    metric_average(1.0, name)",
-        ),
-        "D.2.1",
-        [0, 1],
-        "return hvd.allreduce(torch.tensor(value), name=name).item()",
-    ),
-    "a rank raises": (
-        program(
-            MNIST, "in a step", 'if hvd.rank() == 1 and step == 2:\n    raise ValueError("bad")'
-        ),
-        "D.1.11",
-        [1],
-        'raise ValueError("bad")',
-    ),
-    "a rank dies": (
-        program(MNIST, "in a step", "if hvd.rank() == 1 and step == 2:\n    os._exit(3)"),
-        "D.1.11",
-        [1],
-        "loss.backward()",
-    ),
 }
 
 

@@ -14,8 +14,7 @@ from ddt_notebook.jobs.recorded_job import snapshot_of_folder
 from ddt_notebook.model import Snapshot
 from tests.multiprocess.test_jobs import Job
 
-from .horovod_programs import JOINS, MNIST, PROCESS_SETS
-from .test_horovod import FAULTS
+from .horovod_programs import FAULTS, JOINS, MNIST, PROCESS_SETS
 
 if importlib.util.find_spec("horovod") is None:
     pytest.skip("make test-horovod builds Horovod", allow_module_level=True)

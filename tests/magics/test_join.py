@@ -25,7 +25,7 @@ from .conftest import Notebook
         ("-n 3 --nnodes 2 --join 127.0.0.1", "3 ranks do not divide among 2 hosts"),
         ("-n 2 --join 192.0.2.7", "cannot listen at"),
         ("--join 127.0.0.1 --wait 0.2 --simulate tpu:2", "'tpu:2' cannot be simulated"),
-        ("--ray --framework tensorflow", "TensorFlow"),
+        ("--ray --framework horovod", "ranks for Horovod run on this machine only"),
         ("-n 2 --join 127.0.0.1 --wait 0.2", "0 of 2 hosts have joined; 2 missing"),
     ],
 )

@@ -80,7 +80,8 @@ class _Process:
 class _Server:
     """In place of the fork server: its ranks are answered for by one thread."""
 
-    def __init__(self, *, warm: bool) -> None:
+    def __init__(self, *, warm: bool, framework: str = "") -> None:
+        assert not framework
         self.ready = self.usable = warm
         self._read, self._write = socket.socketpair()
         self._channels: list[Channel] = []
