@@ -96,7 +96,10 @@ class PartitionView(RunView):
         divided = {name: self._divided(by_rank) for name, by_rank in self._loaders.items()}
         ended = snapshot.outcome == "ok"
         alike = _why_alike(snapshot) if ended else ""
-        self.flags = _find_flags(divided, trains=trains, runs=self._runs, ended=ended, alike=alike)
+        stepped = any(one.steps for rank in snapshot.training for one in rank.optimizers)
+        self.flags = _find_flags(
+            divided, trains=trains, runs=self._runs, ended=ended, alike=alike, stepped=stepped
+        )
 
     def _text(self) -> list[str]:
         lines: list[str] = []
@@ -403,6 +406,7 @@ def _find_flags(
     runs: bool,
     ended: bool,
     alike: str,
+    stepped: bool,
 ) -> list[Flag]:
     """Flags for the loaders, the most severe first.
 
@@ -416,13 +420,17 @@ def _find_flags(
         Whether the run ended without a failure, so that no rank waited for ever.
     alike
         Why all ranks may train on the same samples; empty if nothing speaks for it.
+    stepped
+        Whether an optimizer stepped in the run.
     """
     found: list[Flag] = []
     for name, by_rank in loaders.items():
         seen = division(by_rank)
         short = safe.middle(name, 60)
         if seen.ranks:
-            why = alike if any(loader.trained for loader in by_rank.values()) else ""
+            # a pipeline takes its batches by next()
+            trained = (stepped and not trains) or any(one.trained for one in by_rank.values())
+            why = alike if trained else ""
             found += _of_loader(short, by_rank, seen, runs=runs, ended=ended, why=why)
             found += _of_order(short, by_rank, trains)
         elif problem := _problem(by_rank):

@@ -171,10 +171,11 @@ def test_a_missing_gradient_of_a_parameter_of_another_rank_is_not_flagged() -> N
         ((sent("all_reduce", (4, 8)),), "DDP", "warning"),
     ],
 )
+@pytest.mark.parametrize("trained", [2, 0])  # in a loop over the loader, and by next()
 def test_ranks_with_parts_of_a_model_train_on_the_same_samples(
-    calls: tuple[Call, ...], wrapper: str, kind: str
+    calls: tuple[Call, ...], wrapper: str, kind: str, trained: int
 ) -> None:
-    passed = Epoch(number=1, run=1, batches=2, samples=8, first=tuple(range(8)), trained=2)
+    passed = Epoch(number=1, run=1, batches=2, samples=8, first=tuple(range(8)), trained=trained)
     loader = LoaderPartition(
         name="loader",
         dataset="TensorDataset",
