@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
+import warnings
 from collections.abc import Mapping
 from importlib import metadata
 
@@ -43,7 +44,15 @@ def known_frameworks() -> Mapping[str, Description]:
         if isinstance(one, Description):
             found[one.name] = one
     for point in metadata.entry_points(group=ENTRY_POINTS):
-        one = point.load()
+        try:
+            one = point.load()
+        except Exception as error:  # noqa: BLE001  (a broken package must not end our sessions)
+            warnings.warn(
+                f"the framework {point.name!r} of {point.value} is not known: "
+                f"{type(error).__name__}: {error}",
+                stacklevel=2,
+            )
+            continue
         if isinstance(one, Description):
             found.setdefault(one.name, one)
     return found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...model.frameworks.lightning import ARGUMENTS, FIT, LOG, LOGGED
 from ..after_import import AfterImport
 from .framework import Framework
-from .transformers import read, record_arguments
+from .trainer_arguments import read, record_arguments
 
 if TYPE_CHECKING:
     from ..probes.calls import CallLog
