@@ -45,6 +45,25 @@ class UsedValue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenMean:
+    """A number that was written and is the mean of a line's results, from its first call on.
+
+    Attributes
+    ----------
+    number
+        The number that was written.
+    value
+        The mean.
+    count
+        Over how many calls.
+    """
+
+    number: ShownNumber
+    value: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Exchanged:
     """One call of a collective, of those of its line that were examined.
 
@@ -61,7 +80,7 @@ class Exchanged:
     backwards
         How many backward passes the process had made.
     of_loss
-        Whether an element is the loss of the last backward pass, or a multiple of it.
+        Whether an element is the loss of the last or the next backward pass, or a multiple of it.
     given, result
         The elements of a small tensor before and after it was reduced.
     means
@@ -76,6 +95,8 @@ class Exchanged:
         Where that was given to a scheduler that lowers the learning rate.
     written
         Decimal numbers that may be the result, or its mean over the ranks or those counts.
+    averaged
+        A mean of the results of this call and later ones of its line, such as a meter shows.
     gradient
         Of a gathered tensor: ``"carried"`` if it was passed with its gradient, which ends there;
         ``"stopped"`` if the program itself ended the gradient; empty if there is none.
@@ -99,6 +120,7 @@ class Exchanged:
     reads: tuple[UsedValue, ...] = ()
     scheduled: tuple[UsedValue, ...] = ()
     written: tuple[ShownNumber, ...] = ()
+    averaged: tuple[WrittenMean, ...] = ()
     gradient: Literal["", "carried", "stopped"] = ""
     loss: Position | None = None
 

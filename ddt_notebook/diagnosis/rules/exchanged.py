@@ -294,26 +294,19 @@ def _sums_of_losses(context: Context) -> Iterator[Finding]:
         if not all(one.of_loss for one in calls.values()):
             continue
         total = sum(one.given[0] for one in calls.values())
-        mean = total / len(calls)
-        shown = {
-            rank: number
-            for rank, one in calls.items()
-            for number in one.written
-            if is_written_for(number, total) and not _says_sum(number.text, mean)
-        }
-        if not shown or any(
-            is_written_for(number, mean) for one in calls.values() for number in one.written
-        ):
+        shown = _written_sums(calls, total) or _averaged_sums(calls)
+        if not shown:
             continue
-        text = shown[min(shown)].text
-        places = {rank: context.place(one.where, "reads") for rank, one in shown.items()}
+        number, total = shown[min(shown)]
+        text, mean = number.text, total / len(calls)
+        places = {rank: context.place(one.where, "reads") for rank, (one, _) in shown.items()}
         yield conclude(
             "D.2.4",
             "sum-of-means",
             cause="sum-shown-as-mean",
             ranks=shown,
             values={
-                "line": shown[min(shown)].where.line,
+                "line": number.where.line,
                 "text": text,
                 "shown": total,
                 "mean": mean,
@@ -324,6 +317,32 @@ def _sums_of_losses(context: Context) -> Iterator[Finding]:
             op=first.op,
         )
         return
+
+
+def _written_sums(
+    calls: Mapping[int, Exchanged], total: float
+) -> dict[int, tuple[ShownNumber, float]]:
+    """What each rank wrote for the sum, with the sum; empty if a rank wrote the mean, too."""
+    mean = total / len(calls)
+    written = [(rank, number) for rank, one in calls.items() for number in one.written]
+    if any(is_written_for(number, mean) for _, number in written):
+        return {}
+    return {
+        rank: (number, total)
+        for rank, number in written
+        if is_written_for(number, total) and not _says_sum(number.text, mean)
+    }
+
+
+def _averaged_sums(calls: Mapping[int, Exchanged]) -> dict[int, tuple[ShownNumber, float]]:
+    """What each rank wrote for a mean of such sums over several steps, with that mean."""
+    return {
+        rank: (mean.number, mean.value)
+        for rank, one in calls.items()
+        for mean in one.averaged
+        if is_written_for(mean.number, mean.value)
+        and not _says_sum(mean.number.text, mean.value / len(calls))
+    }
 
 
 def _says_sum(text: str, mean: float) -> bool:

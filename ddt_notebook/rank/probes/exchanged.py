@@ -19,7 +19,7 @@ from typing import Any, Literal
 import torch
 
 from ...model import Position
-from ...model.exchanged import Exchanged, MeanOf, RankExchanged, UsedValue
+from ...model.exchanged import Exchanged, MeanOf, RankExchanged, UsedValue, WrittenMean
 from ...model.operations import Operation
 from ...model.shown import ShownNumber
 from ...model.user_code import is_user_code
@@ -38,6 +38,7 @@ _MAX_ELEMENTS, _MOST_ELEMENTS = 16, 1 << 20
 _FRAMES, _OBJECTS, _PARTS, _DEPTH = 3, 64, 1 << 16, 2
 #: Numbers that are read or written after a call before its result is no longer looked for.
 _FOLLOWED = 16
+_MAX_AVERAGED = 8
 _MAX_USES = 4
 _MAX_COUNTS = 16
 #: Parts of a list or tuple that may be tensors, and the smallest number of sums of columns.
@@ -59,6 +60,7 @@ class _Followed:
     reads: list[UsedValue] = field(default_factory=list)
     scheduled: list[UsedValue] = field(default_factory=list)
     written: list[ShownNumber] = field(default_factory=list)
+    averaged: list[WrittenMean] = field(default_factory=list)
     loss: Position | None = None
 
     def observed(self) -> Exchanged:
@@ -68,8 +70,14 @@ class _Followed:
             reads=tuple(self.reads),
             scheduled=tuple(self.scheduled),
             written=tuple(self.written),
+            averaged=tuple(self.averaged),
             loss=self.loss,
         )
+
+    def is_first_sum(self, value: float) -> bool:
+        """Whether a value is the result of the line's first call, which added up one number."""
+        about = self.about
+        return about.number == 1 and about.reduce_op == "SUM" and about.result == (value,)
 
     def is_near(self, value: float, relative: float, *, counts: bool) -> bool:
         """Whether a value is the result, or its mean over the ranks or over one of the counts.
@@ -87,6 +95,31 @@ class _Followed:
             for divisor in divisors
             for scale in scales
         )
+
+
+@dataclass(slots=True)
+class _Averaged:
+    """The results of a line's calls that one instruction reads, from the first call on."""
+
+    call: _Followed
+    code: CodeType  # kept, so that no other code has its id
+    count: int = 0
+    total: float = 0.0
+    weighted: float = 0.0
+    samples: int = 0
+
+    def add(self, value: float, samples: int) -> None:
+        """Add a result that was read after a batch of so many samples."""
+        self.count += 1
+        self.total += value
+        self.weighted += samples * value
+        self.samples += samples
+
+    def means(self) -> Iterator[float]:
+        """The mean over calls, and over samples, as meters show it."""
+        yield self.total / self.count
+        if self.samples:
+            yield self.weighted / self.samples
 
 
 @dataclass(slots=True)
@@ -113,6 +146,8 @@ class ExchangedRecord:
         self.values: list[_Followed] = []
         #: Reduced values that may still be read or written.
         self.open: deque[_Followed] = deque(maxlen=8)
+        #: By the instruction that reads them: sums of one number that a meter may average.
+        self.averaged: dict[tuple[int, int], _Averaged] = {}
         #: What was gathered for a loss: number of elements, sum and sum of squares.
         self.gathered: list[tuple[_Followed, tuple[int, float, float]]] = []
         #: The loss of the last backward pass, if it is a number on the CPU.
@@ -125,7 +160,13 @@ class ExchangedRecord:
         let_through(error)
         self._thread, self.problem = None, f"{type(error).__name__}: {error}"
         self.open.clear()
+        self.averaged.clear()
         self.gathered.clear()
+
+    @property
+    def follows(self) -> bool:
+        """Whether results may still be read or written."""
+        return bool(self.open or self.averaged)
 
     # -- calls ---------------------------------------------------------------------------------
 
@@ -189,19 +230,41 @@ class ExchangedRecord:
 
     # -- what becomes of results; the callers handle errors --------------------------------------
 
-    def reads(self, values: Any, frame: FrameType) -> None:
-        """Note that a line of the user's code read values from a tensor."""
+    def reads(self, values: Any, frame: FrameType, samples: int) -> None:
+        """Note that a line of the user's code read values from a tensor, after such a batch."""
+        averaged = self.averaged.get((id(frame.f_code), frame.f_lasti))
+        if averaged is not None and isinstance(values, float):
+            averaged.add(values, samples)
+        if not self.open:
+            return
         for value in values if isinstance(values, list) else (values,):
             if isinstance(value, (int, float)):
                 for one in self._near(float(value), _RELATIVE, counts=False):
                     if len(one.reads) < _MAX_USES and (where := user_line(frame)) is not None:
                         one.reads.append(UsedValue(where=where, value=float(value)))
+                    if averaged is None and one.is_first_sum(value):
+                        self._average(one, value, frame, samples)
+
+    def _average(self, one: _Followed, value: float, frame: FrameType, samples: int) -> None:
+        if len(self.averaged) < _MAX_AVERAGED and get_ident() == self._thread:
+            averaged = _Averaged(one, frame.f_code)
+            averaged.add(value, samples)
+            self.averaged[id(frame.f_code), frame.f_lasti] = averaged
 
     def writes(self, number: str, where: Position, text: str) -> None:
         """Note a decimal number that was written."""
         for one in self._near(float(number), _WRITTEN, counts=True):
             if len(one.written) < _MAX_USES:
                 one.written.append(ShownNumber(where=where, number=number, text=text))
+        for key, averaged in list(self.averaged.items()):
+            for mean in averaged.means() if averaged.count > 1 else ():
+                if isclose(mean, float(number), rel_tol=_WRITTEN):
+                    shown = ShownNumber(where=where, number=number, text=text)
+                    averaged.call.averaged.append(
+                        WrittenMean(number=shown, value=mean, count=averaged.count)
+                    )
+                    del self.averaged[key]  # a meter that begins anew has another mean
+                    break
 
     def schedules(self, value: Any, frame: FrameType) -> None:
         """Note what a scheduler is given that lowers the learning rate by it."""
@@ -225,6 +288,15 @@ class ExchangedRecord:
         while self.open and self.open[0].left <= 0:
             self.open.popleft()
         return found
+
+    def finds_loss(self, loss: float, number: int) -> None:
+        """Find the calls that were given the loss of a backward pass, the one of this number."""
+        for one in self.open:
+            about = one.about
+            if about.backwards != number or about.of_loss:
+                continue
+            if any(_is_multiple(value, loss) for value in about.given):
+                one.about = replace(about, of_loss=True)
 
     def loss(self, loss: torch.Tensor) -> None:
         """Note which gathered tensors a loss uses as constants; called before its backward pass."""

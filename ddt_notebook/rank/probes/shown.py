@@ -150,7 +150,7 @@ class ShownRecord:
     @property
     def listens(self) -> bool:
         """Whether what is written may be a result of an evaluation."""
-        return bool(self.reads or exchanged.RECORD.open) or accumulated.RECORD.latest is not None
+        return bool(self.reads or exchanged.RECORD.follows) or accumulated.RECORD.latest is not None
 
     def begin_run(self) -> None:
         """Begin a cell."""
@@ -179,8 +179,10 @@ class ShownRecord:
             return
         if get_ident() != self.thread or type(tensor) is not torch.Tensor:
             return
-        if exchanged.RECORD.open:
-            exchanged.RECORD.reads(values, frame)
+        if exchanged.RECORD.follows:
+            latest = loaders.RECORD.latest
+            batch = latest.last_samples if latest is not None else 0
+            exchanged.RECORD.reads(values, frame, batch)
         feed, callers = _feed(), _callers(frame)
         # one line may read several values
         number = self._read((code, frame.f_lasti, callers, 0), feed, values, frame)
@@ -266,14 +268,14 @@ class ShownRecord:
         if sums is not None and (not sums.given or sums.backwards != training.RECORD.backwards):
             sums = None
         followed = exchanged.RECORD
-        if sums is None and not followed.open:
+        if sums is None and not followed.follows:
             return
         text = whole.strip()[:_MAX_TEXT]
         for at, number in enumerate(_DECIMAL.finditer(line)):
             where = _line_of_text(sys._getframe(), number[0])
             if where is None:
                 continue
-            if followed.open:
+            if followed.follows:
                 followed.writes(number[0], where, text)
             if sums is not None and len(sums.written) < _MAX_SHOWN:
                 sums.written[where, at] = ShownNumber(where=where, number=number[0], text=text)

@@ -374,8 +374,10 @@ class TrainingRecord:
             # the rank would have to wait for a number on a GPU
             if type(loss) is _TENSOR and loss.is_cpu and loss.numel() == 1:
                 value = _item(loss)
-                _exchanged.last_loss = value
                 finite = self._last_is_finite = type(value) is complex or isfinite(value)
+                _exchanged.last_loss = value
+                if finite and _exchanged.open and type(value) is float:
+                    _exchanged.finds_loss(value, self.backwards - 1)
                 if not finite:
                     if self._not_finite is None:
                         self._not_finite = self._first_not_finite(value)
