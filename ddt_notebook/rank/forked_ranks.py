@@ -15,8 +15,8 @@ import torch.multiprocessing
 from .probes.frames import user_line
 
 REFUSED = (
-    "this cell already runs on every rank, and a rank cannot be forked into further ranks: call "
-    'the function itself; in Lightning, use strategy="ddp"'
+    "this cell already runs on every rank, and a rank cannot start further ranks: call the "
+    'function itself; in Lightning, use strategy="ddp"'
 )
 #: What to tell about the processes that were spawned in this run.
 _spawned: list[str] = []

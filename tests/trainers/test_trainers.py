@@ -189,8 +189,10 @@ def test_faults_are_named_at_the_users_line(
     assert not result.lost
 
 
-def test_ranks_are_not_forked_into_ranks(session: ddt.Session) -> None:
-    result = session.run(LIGHTNING.replace('strategy="ddp"', 'strategy="ddp_notebook"'))
+@pytest.mark.parametrize("base", ["lightning", "fabric"])
+@pytest.mark.parametrize("strategy", ["ddp_notebook", "ddp_spawn"])
+def test_ranks_do_not_start_ranks(session: ddt.Session, strategy: str, base: str) -> None:
+    result = session.run(BASES[base].replace('strategy="ddp"', f'strategy="{strategy}"'))
     said = {error.message.partition(",")[0] for error in result.errors.values()}
     assert said == {"this cell already runs on every rank"}
     assert session.run("x = torch.ones(1)\ndist.all_reduce(x)").ok

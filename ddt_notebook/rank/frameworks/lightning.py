@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...model.frameworks.lightning import ARGUMENTS, FIT, LOG, LOGGED
 from ..after_import import AfterImport
+from ..forked_ranks import REFUSED
 from .framework import Framework
 from .trainer_arguments import read, record_arguments
 
@@ -15,10 +16,23 @@ if TYPE_CHECKING:
     from ..probes.calls import CallLog
 _TRAINER = "trainer.trainer"
 _LOGGER = "trainer.connectors.logger_connector.logger_connector"
+#: Launchers that start ranks as processes of their own, of Fabric and the Trainer.
+_LAUNCHERS = tuple(
+    f"{package}.strategies.launchers.multiprocessing"
+    for package in (
+        *("lightning.fabric", "lightning.pytorch"),
+        *("lightning_fabric", "pytorch_lightning"),
+    )
+)
 
 
 class Lightning(Framework):
     """Lightning's Trainer; its calls pass through ``torch.distributed``."""
+
+    def install(self) -> None:
+        """Refuse strategies that start ranks: ``ddp_spawn``, ``ddp_fork``, ``ddp_notebook``."""
+        for module in _LAUNCHERS:
+            AfterImport(module, _refuse).install()
 
     def watch(self, calls: CallLog) -> None:
         """Record arguments and names, once Lightning's Trainer is imported."""
@@ -27,6 +41,23 @@ class Lightning(Framework):
             for module, watch in ((_TRAINER, _watch_fit), (_LOGGER, _watch_logged)):
                 act = functools.partial(watch, calls, package)
                 AfterImport(prefix + module, act).install()
+
+
+def _refuse(module: ModuleType) -> None:
+    """Have the launcher raise an error where the user chooses the strategy."""
+    launcher = getattr(module, "_MultiProcessingLauncher", None)
+    if launcher is None:
+        return  # another version
+    original = launcher.__init__
+
+    @functools.wraps(original)
+    def refuse_several(self: Any, strategy: Any, *args: Any, **kwargs: Any) -> None:
+        __tracebackhide__ = True
+        if getattr(strategy, "num_processes", 2) > 1:
+            raise RuntimeError(REFUSED)
+        original(self, strategy, *args, **kwargs)
+
+    launcher.__init__ = refuse_several
 
 
 def _watch_fit(calls: CallLog, package: str, module: ModuleType) -> None:
