@@ -14,6 +14,7 @@ from ..model import Cell, RankReport, Snapshot
 from ..model.branches import RankBranches
 from ..model.observation import Observation
 from ..model.snapshot import Outcome
+from ..model.waits import Waiting
 from ..wire.channel import Closed
 from ..wire.messages import (
     CellEnded,
@@ -25,7 +26,7 @@ from ..wire.messages import (
 from . import interrupts
 from .branches import rank_branches
 from .details import fetch_branch_values, fetch_stacks, named_files
-from .hang_detection import SHOW_AFTER_S, HangWatch, waiting_now
+from .hang_detection import SHOW_AFTER_S, HangWatch, builds_now, waiting_now
 from .hang_recovery import Rescue
 from .limits import GPUS_SIMULATED
 from .listeners import (
@@ -56,6 +57,8 @@ _TICK_S, _LOOK_EVERY_S = 0.03, 0.005
 _ASK_EVERY_S = 0.25
 #: A long wait is examined only this often, in seconds, because it may last for half an hour.
 _EXAMINE_LONG_EVERY_S = 0.25
+#: Of `WaitsFor`, those of extensions that PyTorch builds.
+_BUILDS = ("build", "build lock")
 #: A rescue that has lasted this long, in seconds, has taken its last step and is given up.
 _GIVE_UP_S = 3.0
 
@@ -125,6 +128,7 @@ class CellRun:
         self._interrupt_asked = self._freeze_asked = False
         self._poller: select.poll | None = None  # of the ranks that run, and how many these are
         self._polled = 0
+        self._builds_since_s: float | None = None
         self._examined_s = self._asked_s = self._looked_s = 0.0
         self._began_s = self._ended_s = 0.0
         self._created = ""
@@ -362,7 +366,7 @@ class CellRun:
         if not any(run.may_be_blocked for run in self._runs):
             self._state = None
             self._watch.reset()
-            self._listener.on_waiting(None)
+            self._listener.on_waiting(self._builds_now())
             return False
         failed = self._failed
         if self._lasts_long and not failed and now - self._examined_s < _EXAMINE_LONG_EVERY_S:
@@ -380,6 +384,21 @@ class CellRun:
             return True
         self._begin_rescue(self._watch.to_interrupt(state, over_the_limit=over))
         return False
+
+    def _builds_now(self) -> Waiting | None:
+        """What is shown of builds that take long, if no rank waits in a collective."""
+        statuses = (run.handle.status for run in self._runs if run.unfinished)
+        if not any(one is not None and one.waits_for in _BUILDS for one in statuses):
+            self._builds_since_s = None
+            return None
+        now = time.monotonic()
+        if self._builds_since_s is None:
+            self._builds_since_s = now
+        lasted_s = now - self._builds_since_s
+        if lasted_s < SHOW_AFTER_S:
+            return None
+        found = builds_now(brief(run) for run in self._runs)
+        return replace(found, waited_s=lasted_s) if found is not None else None
 
     @property
     def _lasts_long(self) -> bool:

@@ -13,8 +13,9 @@ entered, and a rendezvous at an address that does not answer, may still end, too
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
-from ..model import Call
+from ..model import Call, RankReport
 from ..model.waits import Waiting
 from .rank_run import RunState
 
@@ -100,7 +101,7 @@ def waiting_now(state: RunState) -> Waiting | None:
     longest = state.longest
     if longest is None or (longest.blocked_s or 0.0) < SHOW_AFTER_S:
         stopped = tuple(report for report in state.reports if report.state == "stopped")
-        return Waiting(awaited=stopped) if stopped else None
+        return Waiting(awaited=stopped) if stopped else builds_now(state.reports)
     call = state.waiting[longest.rank].call
     together = [rank for rank, wait in state.waiting.items() if _is_same(wait.call, call)]
     reports = {report.rank: report for report in state.reports}
@@ -119,6 +120,12 @@ def waiting_now(state: RunState) -> Waiting | None:
         waited_s=longest.blocked_s or 0.0,
         awaited=tuple(awaited),
     )
+
+
+def builds_now(reports: Iterable[RankReport]) -> Waiting | None:
+    """The ranks that build an extension, and those that wait for the lock of a build."""
+    found = tuple(r for r in reports if r.state == "running" and r.builds)
+    return Waiting(awaited=found) if found else None
 
 
 def _is_same(one: Call, other: Call) -> bool:

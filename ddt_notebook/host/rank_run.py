@@ -479,6 +479,7 @@ def _unfinished(run: RankRun, known: CallList) -> dict[str, Any]:
             waits_for=status.waits_for if status is not None else "",
             file=status.file if status is not None else "",
             held_by=status.held_by if status is not None else None,
+            compiled=status.compiled if status is not None else None,
             thread_error=status.thread_error if status is not None else None,
         )
     return values

@@ -26,8 +26,9 @@ RankState = Literal[
 
 #: What a main thread waits for outside of collectives: "lock" is also a wait for another thread,
 #: "data" comes from a pipe or a socket. For a "missing file" and a "busy lock" it asks again and
-#: again. An exception has ended an "ended thread", and no other thread can end the wait. Empty if
-#: it runs, or if that is not known.
+#: again. An exception has ended an "ended thread", and no other thread can end the wait. In a
+#: "build", it waits for what compiles an extension of PyTorch; a "build lock" is the file by which
+#: others wait for that. Empty if it runs, or if that is not known.
 WaitsFor = Literal[
     "",
     "time",
@@ -39,6 +40,8 @@ WaitsFor = Literal[
     "missing file",
     "busy lock",
     "ended thread",
+    "build lock",
+    "build",
 ]
 
 #: A rank that uses this share of a core is at work. One that sleeps or waits uses a few per cent,
@@ -112,9 +115,12 @@ class Activity:
     waits_for
         What its main thread waited for when last seen.
     file
-        Path of the file that it read, wanted to lock, or asked for.
+        Path of the file that it read, wanted to lock, or asked for, or of the folder of a build.
     held_by
-        Process id of the holder of that lock; None if it waits for none, or it is not known.
+        Process id of the holder of that lock; None if it waits for none, or it is not known. Of a
+        build lock, None if no process of its user on its host has the file open.
+    compiled
+        How many files of an extension that it builds are compiled, and of how many.
     thread_error
         The exception that ended the thread for which it waits; None if it waits for none.
     """
@@ -123,6 +129,7 @@ class Activity:
     waits_for: WaitsFor = ""
     file: str = ""
     held_by: int | None = None
+    compiled: tuple[int, int] | None = None
     thread_error: RankError | None = None
 
     @property
@@ -220,6 +227,11 @@ class RankReport:
         """Whether it runs, but waits for a thread that has ended."""
         waits_for = self.activity.waits_for if self.activity is not None else ""
         return self.state == "running" and waits_for == "ended thread"
+
+    @property
+    def builds(self) -> bool:
+        """Whether it builds an extension of PyTorch, or waits for the lock of such a build."""
+        return self.activity is not None and self.activity.waits_for in ("build", "build lock")
 
     @property
     def blocked_call(self) -> Call | None:

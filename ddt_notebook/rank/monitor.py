@@ -29,7 +29,7 @@ from ..wire.messages import (
     RunningAnswer,
 )
 from .branch_recorder import BranchRecorder
-from .probes import ended_threads, polled_files
+from .probes import builds, ended_threads, polled_files
 from .probes.activity import holder_of_lock, main_thread_waits_for
 from .probes.flight import FlightReader
 from .probes.sockets import GroupSockets
@@ -117,9 +117,16 @@ class Monitor(threading.Thread):
         if ended is not None:
             waits_for = "ended thread"
         if waits_for in ("", "time"):
-            polled, path, holder = polled_files.RECORD.waits_for(stack)
+            polled, path, holder = builds.RECORD.awaited()
+            if not polled:
+                polled, path, holder = polled_files.RECORD.waits_for(stack)
             if polled:
                 waits_for, file, held_by = polled, path, holder
+        compiled = None
+        if waits_for in ("process", "data"):
+            folder, compiled = builds.RECORD.building()
+            if folder:
+                waits_for, file = "build", folder
         return MonitorStatus(
             position=users_line(stack),
             stack=stack,
@@ -131,5 +138,6 @@ class Monitor(threading.Thread):
             waits_for=waits_for,
             file=file,
             held_by=held_by,
+            compiled=compiled,
             thread_error=ended,
         )

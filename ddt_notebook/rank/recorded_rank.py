@@ -50,6 +50,7 @@ from .monitor import Monitor
 from .probes import (
     accumulated,
     automatic,
+    builds,
     checkpoints,
     early_reads,
     ended_threads,
@@ -222,7 +223,16 @@ class RecordedRank:
         self._calls = RingWriter(self._path("calls"), reserve=True)
         self._crash_file = self._note_signals()
         self._server = self._listen()
-        for probe in (loaders, training, checkpoints, schedules, shown, replicated, polled_files):
+        for probe in (
+            loaders,
+            training,
+            checkpoints,
+            schedules,
+            shown,
+            replicated,
+            polled_files,
+            builds,
+        ):
             probe.install()
         threads.RECORD.attach(self._path("threads"))
         ended_threads.install()

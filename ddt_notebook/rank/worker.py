@@ -60,6 +60,7 @@ from .output_files import OutputFiles
 from .probes import (
     accumulated,
     automatic,
+    builds,
     checkpoints,
     early_reads,
     ended_threads,
@@ -158,7 +159,7 @@ class Rank:
         observe_handled_errors(self._branch_events)
         if self._recording:
             self._group.calls.attach(RingWriter(self._directory / f"rank{rank}.calls"))
-            for probe in (loaders, training, checkpoints, schedules, shown, polled_files):
+            for probe in (loaders, training, checkpoints, schedules, shown, polled_files, builds):
                 probe.install()
             threads.RECORD.attach(self._directory / f"rank{rank}.threads")
             ended_threads.install()

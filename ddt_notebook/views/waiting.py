@@ -7,13 +7,14 @@ from collections.abc import Sequence
 
 from ..formatting import agree, ranks_label
 from ..model import RankReport
+from ..model.rank import Activity
 from ..model.waits import Waiting
 from . import safe, words
 
 #: How many groups of awaited ranks are shown; the others are counted.
 _SHOWN = 3
-#: Longest path of a file, in characters.
-_FILE = 40
+#: Longest path of a file, in characters, and of one that the user may have to delete.
+_FILE, _LOCK_FILE = 40, 160
 
 
 def parts(waiting: Waiting) -> list[str]:
@@ -75,6 +76,8 @@ def _activity(report: RankReport) -> tuple[str, str, str]:
         case "missing file":
             there = ", which does not exist"
             return f"waits for the file{file}{there}", f"wait for the file{file}{there}", where
+        case "build lock" | "build":
+            return *_of_build(activity), where
         case "ended thread":
             one = "for a thread that an exception has ended"
             return f"waits {one}", f"wait {one}", where
@@ -82,6 +85,20 @@ def _activity(report: RankReport) -> tuple[str, str, str]:
             return "is", "are", where or " at work"
     what = _WAITED[activity.waits_for]
     return f"waits for {what}", f"wait for {what}", where
+
+
+def _of_build(activity: Activity) -> tuple[str, str]:
+    if activity.waits_for == "build lock":
+        holder = activity.held_by
+        who = "no process here" if holder is None else f"process {holder}"
+        lock = safe.middle(safe.one_line(activity.file), _LOCK_FILE)
+        what = f"for the lock of a build, which {who} has open: {lock}"
+        return f"waits {what}", f"wait {what}"
+    what = "an extension of PyTorch"
+    if activity.compiled is not None:
+        done, files = activity.compiled
+        what += f" ({done} of {words.count(files, 'file')} compiled)"
+    return f"builds {what}", f"build {what}"
 
 
 def _share(reports: Sequence[RankReport]) -> str:

@@ -45,6 +45,7 @@ WITHOUT_CARD = {
     "all-ranks-exit",  # the ranks are not at odds
     "arguments-not-accepted",  # of a script
     "build-lock-left-over",  # of a process that was killed before
+    "build-of-another-process",
     "cell-ran-on-some-ranks",  # a choice of the magic's -r
     "connection-lost",
     "device-error",

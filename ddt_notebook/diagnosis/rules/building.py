@@ -17,7 +17,7 @@ _BUILDS = frozenset({"_write_ninja_file_and_build_library", "_run_ninja_build"})
 def lock_left_over(context: Context) -> Iterator[Finding]:
     """Report ranks that wait for the lock of a build, while no rank of this run builds.
 
-    A process of another run may build.
+    A process of another run may build; on this host, it has the file open.
     """
     reports = context.reports
     if context.snapshot.outcome not in ("hung", "interrupted") or not reports:
@@ -26,15 +26,34 @@ def lock_left_over(context: Context) -> Iterator[Finding]:
     builds = any(at.function in _BUILDS for report in reports.values() for at in report.stack)
     if not waiting or builds:
         return
+    locks = [_lock(reports[rank]) for rank in waiting]
+    holder = next((held_by for _, held_by in locks if held_by is not None), None)
+    file = next((file for file, _ in locks if file), "")
+    facts = [Fact(kind="no-rank-builds")] if holder is None else []
+    if file:
+        values = {"file": file} if holder is None else {"file": file, "holder": holder}
+        facts.append(Fact(kind="build-lock", ranks=tuple(waiting), values=values))
     yield conclude(
         "A.1",
         "waits-for-build-lock",
-        cause="build-lock-left-over",
+        cause="build-lock-left-over" if holder is None else "build-of-another-process",
         ranks=waiting,
         places=context.places(waiting),
-        facts=[Fact(kind="no-rank-builds")],
+        facts=facts,
         confidence="likely",
+        slots={
+            "lock": file or "`lock` in the folder of the extension below TORCH_EXTENSIONS_DIR",
+            "holder": str(holder),
+        },
     )
+
+
+def _lock(report: RankReport) -> tuple[str, int | None]:
+    """Return the file for which a rank waits, and the process that has it open."""
+    seen = report.activity
+    if seen is None or seen.waits_for != "build lock":
+        return "", None
+    return seen.file, seen.held_by
 
 
 def _is_in_baton(report: RankReport) -> bool:

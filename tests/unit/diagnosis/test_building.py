@@ -6,6 +6,7 @@ import pytest
 
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.model import Position
+from ddt_notebook.model.rank import Activity
 
 from .builders import at, rank, snapshot
 
@@ -36,3 +37,26 @@ def test_a_lock_that_no_rank_holds_is_named(
     )
     found = [(one.cause, one.ranks) for one in diagnose(scene).findings]
     assert found == ([("build-lock-left-over", ranks)] if ranks else [])
+
+
+@pytest.mark.parametrize(
+    ("holder", "cause"), [(None, "build-lock-left-over"), (4711, "build-of-another-process")]
+)
+def test_the_lock_and_the_process_that_has_it_open_are_named(
+    holder: int | None, cause: str
+) -> None:
+    lock = "/home/ada/.cache/torch_extensions/py311_cpu/cpu_adam/lock"
+    waits = Activity(cpu_share=0.0, waits_for="build lock", file=lock, held_by=holder)
+    scene = snapshot(
+        *(
+            rank(number, state="running", stack=(at(3), _LOADS, _WAITS), activity=waits)
+            for number in (0, 1)
+        ),
+        outcome="interrupted",
+    )
+    (finding,) = diagnose(scene).findings
+    assert finding.cause == cause
+    text = str(finding)
+    assert lock in text
+    assert ("4711" in text) == (holder is not None)
+    assert ("delete the file" in text) == (holder is None or "given up" in text)

@@ -44,6 +44,18 @@ def test_the_line_shows_which_ranks_wait_where_and_for_how_long() -> None:
         (awaited(0, cpu_share=0.02, waits_for="file lock"), ("waits for the lock",)),
         (awaited(0, cpu_share=0.02, waits_for="lock"), ("waits for a lock", "thread")),
         (awaited(0, cpu_share=0.02, waits_for="process"), ("waits for a process",)),
+        (
+            awaited(0, cpu_share=0.02, waits_for="build lock", file="/c/lock"),
+            ("lock of a build", "/c/lock", "no process here has open"),
+        ),
+        (
+            awaited(0, cpu_share=0.02, waits_for="build lock", file="/c/lock", held_by=7),
+            ("process 7 has open",),
+        ),
+        (
+            awaited(0, cpu_share=0.02, waits_for="build", compiled=(1, 3)),
+            ("builds an extension", "1 of 3 files compiled"),
+        ),
         (awaited(0, cpu_share=0.02, waits_for="data"), ("waits for data",)),
         (awaited(0, cpu_share=0.9, waits_for="lock"), ("is at work", "90 % of a core")),
         (awaited(0, cpu_share=0.06, waits_for="lock"), ("is at work", "6 % of a core")),
