@@ -35,6 +35,7 @@ from .jobs.recorded_process import RecordedRank
 from .jobs.watch import JobWatch, collect_garbage_rarely
 from .model import Snapshot
 from .preflight.shadows import shadow_checks
+from .runs import observe_next_run
 from .views import safe, waiting, words
 from .views.report import DisplayedReport, show
 from .wire import job_files
@@ -488,7 +489,8 @@ class _Recording:
         """Diagnose a snapshot, and write the report to the folder."""
         self._first._reports += 1
         self._snapshot = snapshot
-        self._shown = show(diagnose(snapshot), snapshot)
+        report = diagnose(snapshot)
+        self._shown = show(report, snapshot, observe_next_run(snapshot, report))
         name = self._folder / f"report-{self._first._reports}"
         try:
             snapshot.save(name.with_suffix(".ddt.json"))

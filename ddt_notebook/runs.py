@@ -26,6 +26,12 @@ _OBSERVED_NEXT = (
 )
 
 
+_OBSERVED_IN_JOB = (
+    "it was not observed which way each rank went: `ddt-notebook run --branches -- COMMAND` "
+    "observes it, which slows your own code"
+)
+
+
 class NotRecorded(DdtError, ValueError):
     """A run has no data for a view, and its ranks have run something since.
 
@@ -72,15 +78,16 @@ def observe_next_run(run: RunLike, report: Report) -> list[str]:
     Returns
     -------
     list of str
-        A note for the report, if the next run observes them.
+        A note for the report, if the next run observes them, or a job could be run so.
     """
     from .host.session import Session, session_of
 
-    if isinstance(run, Snapshot):
+    if any(not one.callbacks_only for one in snapshot_of(run).branches) or not lacks_reason(report):
         return []
+    if isinstance(run, Snapshot):
+        return [_OBSERVED_IN_JOB] if run.origin == "job" else []
     session = run if isinstance(run, Session) else session_of(run)
-    observed = any(not one.callbacks_only for one in snapshot_of(run).branches)
-    if session is None or observed or not lacks_reason(report):
+    if session is None:
         return []
     session.observe_branches = True
     return [_OBSERVED_NEXT]

@@ -51,6 +51,16 @@ def _messages_left_out(fact: Fact) -> str:
     )
 
 
+def _called_back(fact: Fact) -> str:
+    """Return ``the library calls loss() within train.py line 9, where rank 0 waits in isend: …``."""
+    values = fact.values
+    waits = f"{ranks_text(fact.ranks)} {'waits' if len(fact.ranks) == 1 else 'wait'}"
+    return (
+        f"the library calls {values['function']}() within {_at(fact.place)}, where {waits} in "
+        f"{' and '.join(values['ops'])}: it calls it at other times, or not at all, on these ranks"
+    )
+
+
 def _loaders_differ(fact: Fact) -> str:
     """Return ``the loader made at line 9 has 5 batches on rank 0 and 4 on rank 1``."""
     (caller, theirs), mine = fact.values["other"], fact.values["batches"]
@@ -66,6 +76,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "loaders-differ": _loaders_differ,
     "stored-last": "{ranks} stored {name} last at {place}",
     "not-stored": "{ranks} did not store {name}",
+    "called-back": _called_back,
     "messages-left-out": _messages_left_out,
     "thread-started": "the thread was started at {place}",
     "start-depends-on-rank": "it depends on the rank whether the thread is started: {place}",

@@ -179,6 +179,22 @@ class Conditions:
             self._reads_rank[node] = any(self._is_rank(inner) for inner in ast.walk(node))
         return self._reads_rank[node]
 
+    def reads_place_in_group(self, node: ast.AST) -> bool:
+        """Whether the place of a rank in a group occurs in a node that does not read the rank."""
+        return self.reads_rank(node) and any(
+            map(self._is_place_in_group, filter(None, map(_slot, ast.walk(node))))
+        )
+
+    def _is_place_in_group(self, slot: str, depth: int = 0) -> bool:
+        name = slot.strip(".()")
+        if slot.endswith("()") and name not in _RANK_CALLS and names.is_place_in_group(name):
+            return True
+        value = self._values.get(slot)
+        if value is None:
+            return name in names.GROUP_RANK_NAMES
+        inner = filter(None, map(_slot, ast.walk(value)))
+        return depth < _DEPTH and any(self._is_place_in_group(one, depth + 1) for one in inner)
+
     def reads_rank_alone(self, test: ast.expr) -> bool:
         """Whether a condition reads the rank and calls nothing else: it can be evaluated twice."""
         known = _RANK_CALLS | names.WORLD_CALLS | names.AGREED_CALLS | names.FIRST_RANK
@@ -192,11 +208,16 @@ class Conditions:
         slot = _slot(node)
         if slot is None:
             return False
-        known = _RANK_CALLS if isinstance(node, ast.Call) else names.RANK_NAMES
-        if slot.strip(".()") in known:
+        name = slot.strip(".()")
+        if isinstance(node, ast.Call):
+            if name in _RANK_CALLS or names.is_place_in_group(name):
+                return True
+        elif name in names.RANK_NAMES or (
+            name in names.GROUP_RANK_NAMES and slot not in self._values
+        ):
             return True
         value = self._values.get(slot)
-        if value is None and slot.strip(".()") in names.FIRST_RANK:
+        if value is None and name in names.FIRST_RANK:
             return True
         # `else: is_main = True` is the same on every rank: if ranks differ, the rank decides
         varying = [
@@ -564,7 +585,7 @@ def _deciding_part(value: ast.expr) -> ast.expr:
 
 def _is_simple(value: ast.expr) -> bool:
     return all(
-        called_name(node) in _SIMPLE_CALLS
+        called_name(node) in _SIMPLE_CALLS or names.is_place_in_group(called_name(node))
         if isinstance(node, ast.Call)
         else isinstance(node, _SIMPLE)
         for node in ast.walk(value)

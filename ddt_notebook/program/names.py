@@ -6,6 +6,7 @@ libraries and common names in programs are listed here, once.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from ddt_notebook.model.operations import COLLECTIVES, MESSAGES, OPERATIONS, SETUP, SUBGROUPS
@@ -19,6 +20,15 @@ RANK_NAMES: Final = frozenset(
 )  # fmt: skip
 #: Functions that return the rank.
 RANK_CALLS: Final = frozenset({"get_rank", "get_node_local_rank", "local_rank", "get_local_rank"})
+#: What returns the place of a rank in a group, in Megatron-core, DeepSpeed and torch's meshes:
+#: ``get_tensor_model_parallel_rank``, ``is_pipeline_last_stage``.
+_IN_GROUP = re.compile(r"get_(\w+_)?rank|is_(\w+_)?(first|last)_stage|get_coordinate")
+#: What returns the rank of somebody else: ``get_pipeline_model_parallel_next_rank``.
+_OF_OTHERS = re.compile(r"get_(\w+_)?(global|src|source|next|prev|first|last|root)_rank")
+#: Usual names of a place in a group.
+GROUP_RANK_NAMES: Final = frozenset(
+    {"tp_rank", "pp_rank", "dp_rank", "cp_rank", "ep_rank", "sp_rank", "mp_rank", "stage_id"}
+)
 #: Environment variables that hold the rank.
 RANK_VARIABLES: Final = frozenset(
     {"RANK", "LOCAL_RANK", "SLURM_PROCID", "SLURM_LOCALID", "OMPI_COMM_WORLD_RANK",
@@ -141,3 +151,8 @@ METADATA_CALLS: Final = frozenset(
         "record_stream",
     }
 )
+
+
+def is_place_in_group(name: str) -> bool:
+    """Whether a function, by its name, returns the place of a rank in a group or a pipeline."""
+    return bool(_IN_GROUP.fullmatch(name)) and not _OF_OTHERS.fullmatch(name)

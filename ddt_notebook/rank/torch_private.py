@@ -12,6 +12,7 @@ in the environment variable ``DDT_TORCH_WITHOUT``, separated by commas: they cou
 
 from __future__ import annotations
 
+import functools
 import importlib
 import operator
 import os
@@ -511,6 +512,25 @@ def replace_cuda_internals(exchange_device: Callable[[int], int]) -> None:
     for module in (cuda, cuda.random):
         module._lazy_init = lambda: None
         module._lazy_call = lambda act, **_: act()
+
+
+_ENGINE = "_engine_run_backward"
+_look_up(SIMULATED_GPUS, f"torch.autograd.graph:{_ENGINE}")
+
+
+def let_backward_passes_run_within(within: Callable[[], AbstractContextManager[object]]) -> None:
+    """Let backward passes run inside a context: torch leaves its modes before it runs one."""
+    original = getattr(torch.autograd.graph, _ENGINE, None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with within():
+            return original(*args, **kwargs)
+
+    for module in (torch.autograd, torch.autograd.graph):
+        setattr(module, _ENGINE, run)
 
 
 def make_wrappers_by(make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:

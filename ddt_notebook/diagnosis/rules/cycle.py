@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
@@ -40,7 +41,8 @@ def wait_cycles(context: Context) -> Iterator[Finding]:
         entangled = any(context.waits[rank].mismatched & members for rank in members)
         if not entangled:
             yield (
-                _went_past(context, members)
+                _called_back(context, members)
+                or _went_past(context, members)
                 or _left_out(context, members)
                 or _finding(context, members, edges)
             )
@@ -106,6 +108,62 @@ def _finding(
     )
 
 
+def _called_back(context: Context, members: frozenset[int]) -> Finding | None:
+    """Report a collective in a function that a library calls while other ranks exchange messages.
+
+    So does the schedule of a pipeline with the loss of its last stage. The other ranks are in the
+    same call of the library, which would send or receive what they wait for.
+    """
+    for waiter in sorted(members):
+        call = context.halted[waiter]
+        absent = context.waits[waiter].missing & members
+        frames = context.escape_paths.frames(call, context.reports[waiter])
+        exchanging = [context.halted[rank] for rank in sorted(absent)]
+        if call.kind != "collective" or not absent or len(frames) < 2:
+            continue
+        if not all(_is_of_library(context, one) for one in exchanging):
+            continue
+        wanted = set.intersection(*(_called_at(context, one.where) for one in exchanging))
+        within = next((one for one in frames[1:] if _called_at(context, one) & wanted), None)
+        if within is None:
+            continue
+        led = frames[: frames.index(within) + 1]
+        if not any(context.program.is_called_back(*pair) for pair in pairwise(led)):
+            continue
+        waiting = context.victims(absent)
+        fact = Fact(
+            kind="called-back",
+            place=context.place(within, "called"),
+            ranks=tuple(sorted(absent)),
+            values={
+                "function": frames[0].function,
+                "ops": tuple(dict.fromkeys(one.op for one in exchanging)),
+            },
+        )
+        return conclude(
+            "D.2.1",
+            "never-entered",
+            cause="collective-within-pipeline-step",
+            ranks=absent,
+            waiting=waiting,
+            values=of_call(context, call) | of_wait(context, waiting),
+            places=context.places([*absent, *waiting]),
+            facts=[fact, *blocked_in(context, [*sorted(absent), *waiting])],
+            op=call.op,
+        )
+    return None
+
+
+def _is_of_library(context: Context, call: Call) -> bool:
+    """Whether a library, and not the user's line, sends or receives a message."""
+    return call.kind == "p2p" and call.op not in _called_at(context, call.where)
+
+
+def _called_at(context: Context, place: Position | None) -> set[str]:
+    """The names of the functions that a line calls."""
+    return {called_name(one) for one in context.program.calls_at(place)} if place else set()
+
+
 def _left_out(context: Context, members: frozenset[int]) -> Finding | None:
     """Report a rank that went on to a collective without a message that others wait for.
 
@@ -139,14 +197,13 @@ def _went_past(context: Context, members: frozenset[int]) -> Finding | None:
 
     For Horovod, each name of a tensor is a group of its own, so two ranks that are out of step wait
     for each other. Elsewhere the other rank waits in a message, or forms a group; ranks that
-    wait in two groups show an order.
+    wait in two groups show an order, unless the rank decides who comes to one of the lines.
     """
     by_tensor = meets_by_tensor(context.snapshot.framework)
     if by_tensor and _names_differ(context, members):
         return None
     found: list[tuple[Reason, int, int]] = []
-    if not by_tensor and len({context.halted[rank].kind for rank in members}) == 1:
-        return None
+    alike = len({context.halted[rank].kind for rank in members}) == 1
     for waiter in sorted(members):
         call, caller = context.halted[waiter], context.reports[waiter]
         for rank in sorted(context.waits[waiter].missing & members):
@@ -155,6 +212,8 @@ def _went_past(context: Context, members: frozenset[int]) -> Finding | None:
             if reason is not None and not reason.other_branch:
                 found.append((reason, rank, waiter))
     if not found or (not by_tensor and _are_unclear(context, found)):
+        return None
+    if alike and not by_tensor and not _is_kept_out(context, found):
         return None
     reason, culprit, waiter = min(found, key=lambda one: one[0].priority)
     call, waiting = context.halted[waiter], context.victims([culprit])
@@ -176,6 +235,18 @@ def _are_unclear(context: Context, found: list[tuple[Reason, int, int]]) -> bool
     return len({rank for _, rank, _ in found}) > 1 or any(
         context.halted[waiter].kind != "collective" or reason.cause not in _KEEPS_OUT
         for reason, _, waiter in found
+    )
+
+
+def _is_kept_out(context: Context, found: list[tuple[Reason, int, int]]) -> bool:
+    """Whether the rank decides who comes to a line with a collective, to which one rank never came.
+
+    Ranks that wait in two groups mostly show another order, in which both come to both lines.
+    """
+    return all(
+        reason.cause == "collective-under-rank-condition"
+        and not any(one.where == context.halted[waiter].where for one in context.reports[rank].calls)
+        for reason, rank, waiter in found
     )
 
 

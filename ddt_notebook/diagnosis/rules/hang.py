@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ddt_notebook import faults
@@ -179,16 +180,24 @@ def _finding(context: Context, absence: _Absence, state: str) -> Finding:
         facts=facts + _stage(context, cause),
         confidence=_confidence(context, state),
         op=to_change(call),
-        case=_case(cause, call),
+        case=_case(context, cause, call, found.values()),
     )
 
 
-def _case(cause: str | None, call: Call) -> str:
-    """Return the case of the advice: DDP communicates where the user calls the model."""
-    by_condition = cause == "collective-under-rank-condition"
-    if not by_condition or call.caller != "DistributedDataParallel" or call.op == "all_gather":
+def _case(context: Context, cause: str | None, call: Call, found: Iterable[Reason]) -> str:
+    """Return the case of the advice.
+
+    DDP communicates where the user calls the model; and a condition on the place in one group may
+    be right for a collective of another group.
+    """
+    if cause != "collective-under-rank-condition":
         return ""
-    return "ddp-buffers" if call.op == "broadcast" else "ddp"
+    if call.caller == "DistributedDataParallel" and call.op != "all_gather":
+        return "ddp-buffers" if call.op == "broadcast" else "ddp"
+    statements = [context.program.statement_at(reason.place) for reason in found]
+    tests = [one.test for one in statements if isinstance(one, (ast.If, ast.While))]
+    in_group = map(context.program.conditions.reads_place_in_group, tests)
+    return "in-group" if any(in_group) else ""
 
 
 def _locks(context: Context, ranks: list[int]) -> list[Fact]:

@@ -32,7 +32,7 @@ from ..probes.fingerprints import fingerprint
 from ..probes.frames import user_line
 from ..probes.objects import buffers, local, local_bytes
 from ..probes.pieces import Piece
-from ..probes.simulated import UNSIMULATED
+from ..probes.simulated import UNSIMULATED, simulated_gpus
 from .framework import Framework
 
 if TYPE_CHECKING:
@@ -82,6 +82,8 @@ class Megatron(Framework):
         AfterImport(_STATE, self._watch_groups).install()
         AfterImport("megatron.core.tensor_parallel.random", self._watch_seeds).install()
         AfterImport("megatron.core.tensor_parallel.layers", self._watch_tokens).install()
+        if simulated_gpus():
+            AfterImport("megatron.core.transformer.moe.moe_utils", _lacks_engine).install()
 
     def begin_script(self) -> None:
         """Forget the groups of an earlier script."""
@@ -316,6 +318,16 @@ class Megatron(Framework):
             )
 
 
+def _lacks_engine(module: ModuleType) -> None:
+    """Let a router of experts compute without Transformer Engine, which needs a GPU.
+
+    It asks whether the function of Transformer Engine is None, but 0.16 defines it only with that.
+    """
+    if not hasattr(module, _ENGINE_PRODUCT):
+        setattr(module, _ENGINE_PRODUCT, None)
+
+
+_ENGINE_PRODUCT = "te_general_gemm"
 _TENSOR, _DATA = "get_tensor_model_parallel_group", "get_data_parallel_group"
 #: How the arguments end that say how many ranks a group has.
 _SIZE = "_parallel_size"

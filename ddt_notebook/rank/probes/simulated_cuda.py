@@ -14,7 +14,7 @@ import torch.distributed.fsdp
 
 from .. import torch_private
 from . import simulated_batch_norm, simulated_generator, simulated_streams
-from .simulated import CPU, GPU, SimulatedGPUs, device_of, mark, mark_of
+from .simulated import CPU, GPU, InsideCalls, SimulatedGPUs, device_of, mark, mark_of
 
 _REFUSED = (
     "CUDAGraph",
@@ -76,6 +76,7 @@ def install(count: int) -> SimulatedGPUs:
     _refuse_data_parallel()
     _refuse_sharding()
     _register_checkpoints(gpus)
+    torch_private.let_backward_passes_run_within(lambda: InsideCalls(gpus))
     gpus.start()
     return gpus
 

@@ -235,6 +235,58 @@ def test_a_message_left_out_in_a_statement_that_both_ranks_run(took_part: bool) 
         assert finding.cause == "wait-cycle"
 
 
+LIBRARY = "run_schedule(loss_function, batch)"
+PIPELINE = """\
+def loss_function(output):
+    dist.all_reduce(output)
+    return output
+
+for batch in batches:
+    losses = run_schedule(loss_function, batch)
+"""
+
+
+@pytest.mark.parametrize("by_library", [True, False])
+def test_a_collective_in_a_function_that_a_schedule_calls(by_library: bool) -> None:
+    """The first stage waits in a message of the same step, which the library would receive."""
+    sends, own = call("isend", 6, peer=1), "run_schedule(loss_function, dist.isend(batch, 1))"
+    scene = snapshot(
+        rank(0, sends, sends, blocked=True, stack=(at(6),)),
+        rank(
+            1,
+            call("irecv", 6, peer=0),
+            all_reduce(2),
+            blocked=True,
+            stack=(at(6), at(2, function="loss_function")),
+        ),
+        source=PIPELINE if by_library else PIPELINE.replace(LIBRARY, own),
+        outcome="hung",
+    )
+    finding = only(diagnose(scene))
+    if by_library:
+        assert finding.cause == "collective-within-pipeline-step"
+        assert (finding.ranks, finding.waiting) == ([0], [1])
+        assert fact(finding, "called-back").place.line == 6
+    else:
+        assert finding.cause == "message-without-partner"
+
+
+TENSOR_RANK = """\
+if mpu.get_tensor_model_parallel_rank() == 0:
+    dist.all_reduce(x)
+"""
+
+
+def test_a_condition_on_the_place_in_a_group_is_one_on_the_rank() -> None:
+    scene = snapshot(
+        rank(0, all_reduce(2), blocked=True), rank(1), source=TENSOR_RANK, outcome="hung"
+    )
+    finding = only(diagnose(scene))
+    assert (finding.cause, finding.ranks) == (UNDER_RANK, [1])
+    assert fact(finding, "keeps-from-line").place.line == 1
+    assert "in this group" in finding.fixes[0].advice
+
+
 def test_fields_that_differ_together_are_distinguished() -> None:
     one = call("broadcast", 2, root=0)
     other = call("broadcast", 2, root=1, shapes=((5,),))

@@ -149,6 +149,34 @@ class TestConditions:
     def test_conditions_that_do_not_read_the_rank(self, test: str) -> None:
         assert not program(self.PROGRAM).conditions.reads_rank(condition(test))
 
+    @pytest.mark.parametrize(
+        "test",
+        [
+            "mpu.get_tensor_model_parallel_rank() == 0",
+            "parallel_state.is_pipeline_last_stage(ignore_virtual=True)",
+            "mesh.get_local_rank('tp') == 0",
+            "self.tp_rank == 0",
+            "is_writer",
+        ],
+    )
+    def test_conditions_on_the_place_in_a_group_depend_on_the_rank(self, test: str) -> None:
+        """Which ranks they hold on is not known from the source."""
+        cell = program("is_writer = mpu.get_data_parallel_rank() == 0 and get_rank(group) == 0")
+        assert cell.conditions.reads_rank(condition(test))
+        assert cell.conditions.reads_place_in_group(condition(test)) is ("mesh" not in test)
+
+    @pytest.mark.parametrize(
+        "test",
+        [
+            "mpu.get_tensor_model_parallel_src_rank() == source",
+            "mpu.get_data_parallel_world_size() > 1",
+            "matrix_rank(weight) > 3",
+            "lora_rank > 8",
+        ],
+    )
+    def test_ranks_of_others_and_of_matrices_do_not(self, test: str) -> None:
+        assert not program("limit = 3").conditions.reads_rank(condition(test))
+
     def test_names_that_are_bound_in_both_branches(self) -> None:
         """If ranks differ in such a name, the rank decides, unless something else is bound too."""
         cell = program(
