@@ -52,7 +52,7 @@ def _messages_left_out(fact: Fact) -> str:
 
 
 def _called_back(fact: Fact) -> str:
-    """Return ``the library calls loss() within train.py line 9, where rank 0 waits in isend: …``."""
+    """Return ``the library calls loss() within train.py line 9, where rank 0 waits in isend …``."""
     values = fact.values
     waits = f"{ranks_text(fact.ranks)} {'waits' if len(fact.ranks) == 1 else 'wait'}"
     return (

@@ -243,9 +243,13 @@ def _is_kept_out(context: Context, found: list[tuple[Reason, int, int]]) -> bool
 
     Ranks that wait in two groups mostly show another order, in which both come to both lines.
     """
+    lines = {
+        rank: {one.where for one in context.reports[rank].calls if one.where is not None}
+        for _, rank, _ in found
+    }
     return all(
         reason.cause == "collective-under-rank-condition"
-        and not any(one.where == context.halted[waiter].where for one in context.reports[rank].calls)
+        and context.halted[waiter].where not in lines[rank]
         for reason, rank, waiter in found
     )
 

@@ -82,8 +82,7 @@ class Megatron(Framework):
         AfterImport(_STATE, self._watch_groups).install()
         AfterImport("megatron.core.tensor_parallel.random", self._watch_seeds).install()
         AfterImport("megatron.core.tensor_parallel.layers", self._watch_tokens).install()
-        if simulated_gpus():
-            AfterImport("megatron.core.transformer.moe.moe_utils", _lacks_engine).install()
+        AfterImport("megatron.core.transformer.moe.moe_utils", _lacks_engine).install()
 
     def begin_script(self) -> None:
         """Forget the groups of an earlier script."""
@@ -319,11 +318,11 @@ class Megatron(Framework):
 
 
 def _lacks_engine(module: ModuleType) -> None:
-    """Let a router of experts compute without Transformer Engine, which needs a GPU.
+    """Let a router of experts compute on simulated GPUs: Transformer Engine needs real ones.
 
-    It asks whether the function of Transformer Engine is None, but 0.16 defines it only with that.
+    It asks whether a function of Transformer Engine is None, but 0.16 defines it only with that.
     """
-    if not hasattr(module, _ENGINE_PRODUCT):
+    if simulated_gpus() and not hasattr(module, _ENGINE_PRODUCT):
         setattr(module, _ENGINE_PRODUCT, None)
 
 
