@@ -78,7 +78,12 @@ class Operation:
 
     def bind(self, args: Sequence[_T], keywords: Mapping[str, _T]) -> dict[str, _T]:
         """The arguments of a call by the names of their parameters; extra arguments are dropped."""
-        return {**dict(zip(self.parameters, args, strict=False)), **keywords}
+        if not args:
+            return dict(keywords)
+        given = dict(zip(self.parameters, args, strict=False))
+        if keywords:
+            given.update(keywords)
+        return given
 
     def position(self, parameter: str | None) -> int | None:
         """The position of a parameter, None if the operation does not have it."""

@@ -164,10 +164,10 @@ def operation_count(group: Any) -> int:
     Returns -1 if that is not known: for a backend without such a count, for a group that was just
     destroyed, and without `LIBRARY_COLLECTIVES`.
     """
-    if LIBRARY_COLLECTIVES in _missing:
+    if _missing and LIBRARY_COLLECTIVES in _missing:
         return -1
     try:
-        return int(group._get_sequence_number_for_group())
+        return group._get_sequence_number_for_group()  # type: ignore[no-any-return]
     except RuntimeError:
         return -1
 

@@ -26,21 +26,20 @@ _KINDS: tuple[CallKind, ...] = ("collective", "p2p", "setup")
 _OUTSIDE, _ASYNCHRONOUS = 1, 2
 #: What differs from call to call: number, operations before the call, branch events before the
 #: call, and their hash.
-_COUNTS = struct.Struct("<3qQ")
+COUNTS = struct.Struct("<3qQ")
+Counts = tuple[int, int, int, int]
 #: What equal calls share. Kind, flags, and how many shapes, dtypes and output shapes follow.
 #: Offsets in the table: operation, group, reduce-op, file, function, library, rendezvous,
 #: ranks of a new group.
 #: Line, root, peer, tag.
 _FIXED = struct.Struct("<5B8IIiiq")
-_FIXED_AT = _COUNTS.size
+_FIXED_AT = COUNTS.size
 _TENSORS_AT = _FIXED_AT + _FIXED.size
-#: Stands for "none" where a number may be missing.
+#: Stand for "none" where a number may be missing.
 _NO_RANK = -(1 << 31)
-_NO_NUMBER = -(1 << 63)
+NO_NUMBER = -(1 << 63)
 #: Name of a group in the table that only lists the ranks of a new group.
 _NEW = "new"
-#: The most different calls that are kept encoded.
-_MOST_KNOWN = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,14 +171,34 @@ def with_members(
     )
 
 
-def encode(
+def shared_key(call: CallRecord) -> Hashable:
+    """What calls with the same result of `encode_shared` have in common."""
+    return (
+        call.op, call.group, call.line, call.file, call.function, call.library, call.kind,
+        call.shapes, call.dtypes, call.output_shapes, call.reduce_op, call.asynchronous,
+        call.root, call.peer, call.tag, call.outside, call.rendezvous,
+        call.new_members,
+    )  # fmt: skip
+
+
+def counts(call: CallRecord) -> Counts:
+    """What differs from one call to the next that is otherwise the same."""
+    number, branches = call.number, call.branches_before
+    return (
+        NO_NUMBER if number is None else number,
+        call.operations_before,
+        NO_NUMBER if branches is None else branches,
+        call.branch_hash,
+    )
+
+
+def encode_shared(
     call: CallRecord,
     text_at: Callable[[str | None], int],
     group_at: Callable[[Group], int],
     room: int,
-    known: dict[Hashable, bytes],
 ) -> bytes:
-    """Encode a record.
+    """Encode what equal calls share; a training loop makes the same few calls again and again.
 
     Parameters
     ----------
@@ -188,39 +207,10 @@ def encode(
     text_at, group_at
         Return the offset of a text or a group in the table; 0 stands for none.
     room
-        The available number of bytes. Shapes that do not fit are left out, outputs first.
-    known
-        What equal calls share, encoded before; a training loop makes the same few calls again.
+        The available number of bytes, with those for `COUNTS`. Shapes that do not fit are left out,
+        outputs first.
     """
-    key = (
-        call.op, call.group, call.line, call.file, call.function, call.library, call.kind,
-        call.shapes, call.dtypes, call.output_shapes, call.reduce_op, call.asynchronous,
-        call.root, call.peer, call.tag, call.outside, call.rendezvous,
-        call.new_members,
-    )  # fmt: skip
-    shared = known.get(key)
-    if shared is None:
-        if len(known) >= _MOST_KNOWN:
-            known.clear()
-        shared = known[key] = _encode_shared(call, text_at, group_at, room - _COUNTS.size)
-    number, branches = call.number, call.branches_before
-    return (
-        _COUNTS.pack(
-            _NO_NUMBER if number is None else number,
-            call.operations_before,
-            _NO_NUMBER if branches is None else branches,
-            call.branch_hash,
-        )
-        + shared
-    )
-
-
-def _encode_shared(
-    call: CallRecord,
-    text_at: Callable[[str | None], int],
-    group_at: Callable[[Group], int],
-    room: int,
-) -> bytes:
+    room -= COUNTS.size
     meeting = call.rendezvous
     shapes, dtypes, outputs = call.shapes, call.dtypes, call.output_shapes
     tensors = _encode_tensors(shapes, dtypes, outputs, text_at)
@@ -269,14 +259,14 @@ def _encode_tensors(
 def decode(
     data: bytes, text_of: Callable[[int], str], group_of: Callable[[int], Group]
 ) -> CallRecord:
-    """Build the record that `encode` wrote.
+    """Build the record from its `COUNTS` and what `encode_shared` returned.
 
     Raises
     ------
     ValueError, struct.error
         If the bytes are not a record, for instance because they were overwritten during the read.
     """
-    number, operations_before, branches, branch_hash = _COUNTS.unpack_from(data)
+    number, operations_before, branches, branch_hash = COUNTS.unpack_from(data)
     kind, flags, shapes, dtypes, outputs, *rest = _FIXED.unpack_from(data, _FIXED_AT)
     op, group, reduce_op, file, function, library, meeting, new, line, root, peer, tag = rest
     count = shapes + outputs
@@ -292,7 +282,7 @@ def decode(
         kind=_KINDS[kind],
         group=group_of(group) if group else NO_GROUP,
         outside=bool(flags & _OUTSIDE),
-        number=None if number == _NO_NUMBER else number,
+        number=None if number == NO_NUMBER else number,
         operations_before=operations_before,
         reduce_op=text_of(reduce_op) if reduce_op else None,
         root=None if root == _NO_RANK else root,
@@ -308,7 +298,7 @@ def decode(
         asynchronous=bool(flags & _ASYNCHRONOUS),
         rendezvous=from_plain(Rendezvous, parse(text_of(meeting))) if meeting else None,
         new_members=group_of(new).members if new else (),
-        branches_before=None if branches == _NO_NUMBER else branches,
+        branches_before=None if branches == NO_NUMBER else branches,
         branch_hash=branch_hash,
     )
 

@@ -8,7 +8,8 @@ The kernel may stop or kill a rank in the middle of a copy. Therefore the rank f
 a place that no reader uses yet. Then a last copy of at most 8 bytes, which is atomic, makes the
 data visible: the number of a record, its status, or the number that selects the valid one of the
 two heads. If a record's number has changed after a reader copied the record, it reads again.
-Bytes are always copied whole, because `struct.pack_into` clears its target before it writes.
+What readers may use is written through views of whole numbers, each in one copy; `struct.pack_into`
+clears its target before it writes.
 
 Layout of the file::
 
@@ -30,14 +31,18 @@ from ..model import FormatError
 from ..model.collective import CallStatus
 from .mapped_file import MappedReader, create
 from .records import (
+    COUNTS,
     NO_GROUP,
     VERSION,
     CallRecord,
+    Counts,
     Group,
+    counts,
     decode,
     decode_group,
-    encode,
     encode_group,
+    encode_shared,
+    shared_key,
 )
 
 T = TypeVar("T")
@@ -61,12 +66,19 @@ _MAGIC = b"ddt\0"
 # A slot: number of the record plus 1; status; length of the encoded record; entered, left;
 # operations after the call. The encoded record follows.
 SLOT = struct.Struct("<QBxHxxxxddq")
-_NO_RECORD = bytes(NUMBER.size)
 STATUS_AT = NUMBER.size
-_BEGUN = struct.Struct("<BxHxxxxddq")  # a slot without the number of its record
-_END = struct.Struct("<dq")
-END_AT = SLOT.size - _END.size
+END_AT = SLOT.size - 2 * NUMBER.size
 _ROOM = SLOT_BYTES - SLOT.size
+#: A slot without the number of its record, with the beginning of the record.
+_BEGUN = struct.Struct("<BxHxxxxddq" + COUNTS.format.lstrip("<"))
+#: Where the rest of the record follows.
+_SHARED_AT = NUMBER.size + _BEGUN.size
+#: The header and slots consist of numbers of this size, as do the heads.
+_WORD = NUMBER.size
+_SLOT_WORDS, _HEADER_WORDS, _HEAD_WORDS = SLOT_BYTES // _WORD, _HEADER_BYTES // _WORD, 3
+_LEFT_WORD, _OPERATIONS_WORD = END_AT // _WORD, END_AT // _WORD + 1
+#: The most different calls that are kept encoded.
+_MOST_KNOWN = 1024
 
 TABLE_AT = _HEADER_BYTES + SLOTS * SLOT_BYTES
 FILE_BYTES = TABLE_AT + TABLE_BYTES
@@ -134,6 +146,9 @@ class RingWriter:
 
     def __init__(self, path: Path, *, reserve: bool = False) -> None:
         self._map = create(path, FILE_BYTES, reserve=reserve)
+        whole = memoryview(self._map)[:TABLE_AT]
+        # the same memory as numbers of each kind
+        self._words, self._signed, self._times = whole.cast("Q"), whole.cast("q"), whole.cast("d")
         self._count = self._turn = 0
         self._texts: dict[str | None, int] = {None: 0, "": 0}
         self._groups: dict[Group, int] = {NO_GROUP: 0}
@@ -149,38 +164,69 @@ class RingWriter:
 
     def begin(self, call: CallRecord, now_s: float, *, blocking: bool) -> int:
         """Write a record before its call is made, and return its index."""
-        index = self._count
-        data = encode(call, self._text_at, self._group_at, _ROOM, self._encoded)
-        at = slot_at(index)
-        self._put(at, _NO_RECORD)
-        self._put(at + STATUS_AT, _BEGUN.pack(PENDING, len(data), now_s, 0.0, -1) + data)
-        self._put(at, NUMBER.pack(index + 1))
-        self._count = index + 1
+        return self.begin_known(self.shared(call), counts(call), now_s, blocking=blocking)
+
+    def shared(self, call: CallRecord) -> bytes:
+        """What equal calls share, as `begin_known` takes it."""
+        key = shared_key(call)
+        known = self._encoded.get(key)
+        if known is None:
+            if len(self._encoded) >= _MOST_KNOWN:
+                self._encoded.clear()
+            known = encode_shared(call, self._text_at, self._group_at, _ROOM)
+            self._encoded[key] = known
+        return known
+
+    def begin_known(self, shared: bytes, counted: Counts, now_s: float, *, blocking: bool) -> int:
+        """Write a record before its call is made, and return its index.
+
+        Parameters
+        ----------
+        shared
+            The result of `shared` for an equal call.
+        counted
+            What differs, as `records.counts` returns it.
+        now_s
+            The time.
+        blocking
+            Whether the rank is blocked in the call from now on.
+        """
+        index, words, length = self._count, self._words, len(shared)
+        word = _HEADER_WORDS + index % SLOTS * _SLOT_WORDS
+        at = word * _WORD
+        words[word] = 0  # from here on, nobody reads the slot
+        _BEGUN.pack_into(
+            self._map, at + _WORD, PENDING, COUNTS.size + length, now_s, 0.0, -1, *counted
+        )
+        at += _SHARED_AT
+        self._map[at : at + length] = shared
+        words[word] = self._count = index + 1
         self.block(index if blocking else None, now_s)
         return index
 
     def end(self, index: int, status: int, now_s: float, operations_after: int) -> None:
         """Write how a call ended; the rank is no longer blocked."""
-        self._finish(index, status, now_s, operations_after)
+        word = _HEADER_WORDS + index % SLOTS * _SLOT_WORDS
+        if self._words[word] == index + 1:  # otherwise the slot already holds a later record
+            self._signed[word + _OPERATIONS_WORD] = operations_after
+        self.settle(index, status, now_s)
         self.block(None, now_s)
 
     def settle(self, index: int, status: int, now_s: float) -> None:
         """Write how an asynchronous call ended later."""
-        self._finish(index, status, now_s, None)
+        word = _HEADER_WORDS + index % SLOTS * _SLOT_WORDS
+        if self._words[word] == index + 1:
+            self._times[word + _LEFT_WORD] = now_s
+            self._map[word * _WORD + STATUS_AT] = status
 
     def block(self, index: int | None, now_s: float) -> None:
         """Write in which record the rank is blocked from now on; None for none."""
-        self._turn += 1
-        blocked = 0 if index is None else index + 1
-        self._put(head_at(self._turn), HEAD.pack(self._count, blocked, now_s))
-        self._put(0, NUMBER.pack(self._turn))
-
-    def _finish(self, index: int, status: int, now_s: float, operations: int | None) -> None:
-        at = slot_at(index)
-        number, *_, known = SLOT.unpack_from(self._map, at)
-        if number == index + 1:  # otherwise the slot already holds a later record
-            self._put(at + END_AT, _END.pack(now_s, known if operations is None else operations))
-            self._put(at + STATUS_AT, bytes((status,)))
+        turn, words = self._turn + 1, self._words
+        head = 1 + turn % 2 * _HEAD_WORDS
+        words[head] = self._count
+        words[head + 1] = 0 if index is None else index + 1
+        self._times[head + 2] = now_s
+        words[0] = self._turn = turn
 
     def _put(self, at: int, data: bytes) -> None:
         self._map[at : at + len(data)] = data

@@ -18,7 +18,8 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from types import CodeType, FrameType
+from dataclasses import dataclass
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,12 +28,10 @@ from torch.distributed import device_mesh
 from torch.distributed import distributed_c10d as c10d
 
 from ...model import Rendezvous
-from ...model.collective import Shape
-from ...model.flight import library
 from ...model.operations import BARRIERS, COLLECTIVES, MESSAGES, SENDS, SETUP, Operation
-from ...model.user_code import is_user_code, package_file
+from ...model.user_code import package_file
 from ...wire import ring
-from ...wire.records import NO_GROUP, CallRecord, Group
+from ...wire.records import NO_GROUP, NO_NUMBER, CallRecord, Group
 from .. import torch_private
 from ..branch_recorder import BranchRecorder
 from ..user_signals import let_through
@@ -42,13 +41,14 @@ from . import (
     evaluations,
     exchanged,
     rendezvous,
+    simulated,
     summed_activations,
     threads,
     timer_slack,
     training,
 )
+from .call_sites import CallSite, CallSites
 from .coalesced import Coalesced
-from .frames import path_in_torch
 from .simulated import UNSIMULATED
 from .sockets import GroupSockets
 
@@ -70,6 +70,35 @@ _ALSO_SETTLE = ("get_future", "get_future_result", "result", "synchronize", "blo
 #: Seconds to wait before a group is destroyed: torch 2.13 joins gloo's threads while it holds
 #: Python's lock, and waits forever if one of them has just finished an operation and needs it.
 SETTLE_S = 0.01
+#: The most different calls of which the record is kept.
+_MOST_KNOWN = 1024
+_get_ident, _clock = threading.get_ident, time.monotonic
+
+
+@dataclass(slots=True)
+class _Known:
+    """A call that was made before, or will be, with what is the same each time.
+
+    Attributes
+    ----------
+    record
+        Its record, without what differs from call to call.
+    shared
+        Its encoded form in the ring.
+    brings_data
+        Whether it brings this rank data of other ranks.
+    """
+
+    record: CallRecord
+    shared: bytes
+    brings_data: bool
+
+
+#: What distinguishes calls of one operation in one group at one place: reduce operation, root,
+#: peer, tag, and whether it returns a handle.
+_Details = tuple[str | None, int | None, int | None, int, bool]
+#: Shapes and dtypes of the tensors that are passed in, and shapes of those that are returned.
+_Tensors = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]
 
 
 class CallLog:
@@ -100,7 +129,10 @@ class CallLog:
         self._setup_counts: Counter[str] = Counter()
         self._message_counts: Counter[tuple[object, ...]] = Counter()
         self._groups: dict[str, tuple[Group, bool]] = {}
+        self._by_group: dict[Any, tuple[Group, bool, Any]] = {}
         self._works: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._sites = CallSites()
+        self._known: dict[tuple[object, ...], _Known] = {}
         self._coalesced = Coalesced(self, _MAX_TENSORS)
 
     def simulate(self, gpus: int) -> None:
@@ -114,6 +146,7 @@ class CallLog:
     def attach(self, writer: ring.RingWriter) -> None:
         """Start to record calls."""
         self._ring = writer
+        self._known.clear()
         self._main = threading.get_ident()
 
     def detach(self) -> None:
@@ -122,8 +155,7 @@ class CallLog:
 
     def new_generation(self) -> None:
         """Forget groups and counts after the process groups were formed again."""
-        self._groups.clear()
-        self._message_counts.clear()
+        self._forget_groups()
         self._setup_counts.clear()
         self._works.clear()
 
@@ -151,89 +183,88 @@ class CallLog:
     # -- the three kinds of call ---------------------------------------------------------------
 
     def _collective(self, function: Any, op: str, operation: Operation) -> Any:
-        def record_of(given: dict[str, Any], group: Group, outside: bool) -> CallRecord:
-            record = CallRecord(op=op, group=group, outside=outside)
-            if operation.reduces:
-                record.reduce_op = reduce_op_name(given.get("op", dist.ReduceOp.SUM))
-            if operation.root:
-                record.root = global_rank(given, operation.root, group.members, 0)
-            record.asynchronous = bool(given.get("async_op"))
-            return record
+        reduces, root, usual = operation.reduces, operation.root, dist.ReduceOp.SUM
 
-        return self._in_group(function, operation, record_of)
+        def details_of(given: Mapping[str, Any], group: Group) -> _Details:
+            reduce_op = reduce_op_name(given.get("op", usual)) if reduces else None
+            at = global_rank(given, root, group.members, 0) if root is not None else None
+            return reduce_op, at, None, 0, bool(given.get("async_op"))
+
+        return self._in_group(function, op, operation, details_of)
 
     def _message(self, function: Any, op: str, operation: Operation) -> Any:
-        def record_of(given: dict[str, Any], group: Group, outside: bool) -> CallRecord:
+        def details_of(given: Mapping[str, Any], group: Group) -> _Details:
             assert operation.peer is not None
             peer = global_rank(given, operation.peer, group.members, None)
             tag = _integer(given.get("tag", 0), _LARGEST_TAG) or 0
-            key = (group.name, "send" in op, peer, tag)
-            self._message_counts[key] += 1
-            return CallRecord(
-                op=op,
-                kind="p2p",
-                group=group,
-                outside=outside,
-                number=self._message_counts[key],
-                peer=peer,
-                tag=tag,
-                asynchronous=operation.returns_handle,
-            )
+            return None, None, peer, tag, operation.returns_handle
 
-        return self._in_group(function, operation, record_of)
+        return self._in_group(function, op, operation, details_of)
 
     def _in_group(
         self,
         function: Any,
+        op: str,
         operation: Operation,
-        record_of: Callable[[dict[str, Any], Group, bool], CallRecord],
+        details_of: Callable[[Mapping[str, Any], Group], _Details],
     ) -> Any:
         """Record the calls of a function that takes a group."""
         is_compiling, used = torch.compiler.is_dynamo_compiling, training.RECORD.used
+        is_message, reduces = op in MESSAGES, op == "all_reduce"
+        examines, collected = op in exchanged.EXAMINED, self._coalesced.collected
 
         def call(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
             # the compiler makes a part of its graph of it, and cannot trace what records a call
             if is_compiling():
                 return function(*args, **kwargs)
-            if not self.recording():
-                if self._ring is None or threading.get_ident() == self._main:
+            if self._depth or self._ring is None or _get_ident() != self._main:
+                if self._ring is None or _get_ident() == self._main:
                     return function(*args, **kwargs)
                 name = self._group_name(operation, args, kwargs)
                 return threads.RECORD.call(function, args, kwargs, function.__name__, name)
+            frame, number = sys._getframe(1), None
             try:
                 given = operation.bind(args, kwargs)
                 found = self._group(given.get("group"))
                 if found is not None:
                     group, outside, process_group = found
-                    record = record_of(given, group, outside)
-                    with UNSIMULATED:
-                        _describe(record, given, operation)
-                        if record.op == "all_reduce":
-                            self._reduces(given, record)
+                    known = self._known_call(
+                        op, operation, given, group, outside, details_of(given, group), frame
+                    )
+                    record = known.record
+                    if is_message:
+                        number = self._message_number(record)
+                    if reduces:
+                        self._reduces(given, record)
             except Exception as error:
                 if self.sockets is not None:
                     raise
                 let_through(error)
                 self.problem = f"{type(error).__name__}: {error}"
                 found = None
-            if found is None or self._coalesced.collects(process_group, record):
+            if found is None or (collected and self._coalesced.collects(process_group, record)):
                 return function(*args, **kwargs)
-            examined = exchanged.RECORD.before(
-                record, operation, given, sys._getframe(1), training.RECORD.backwards
+            # an examined call is one of the user's own
+            own = record.library is None
+            examined = (
+                exchanged.RECORD.before(record, operation, given, frame, training.RECORD.backwards)
+                if examines and own
+                else None
             )
-            result = self.make(checked(given, process_group), args, kwargs, record, process_group)
+            act = function if self.backends is None else checked(given, process_group)
+            result = self._perform(act, args, kwargs, known, number, process_group)
             if examined is not None:
                 exchanged.RECORD.after(examined)
-            if record.asynchronous and isinstance(result, dist.Work) and not used.compiled:
-                early_reads.RECORD.issued(record, operation, given, result, dist.get_rank())
+            if record.asynchronous and own and isinstance(result, dist.Work) and not used.compiled:
+                rank = dist.get_rank() if operation.root is not None else 0
+                early_reads.RECORD.issued(record, operation, given, result, rank)
             return result
 
-        def checked(given: dict[str, Any], process_group: Any) -> Any:
+        def checked(given: Mapping[str, Any], process_group: Any) -> Any:
             """The function, which refuses tensors that simulated GPUs would refuse."""
             backends = self.backends
-            if backends is None:
-                return function
+            assert backends is not None
             tensors = [tensor for value in given.values() for tensor in _tensors(value)]
 
             def refusing(*args: Any, **kwargs: Any) -> Any:
@@ -244,6 +275,58 @@ class CallLog:
             return refusing
 
         return call
+
+    def _known_call(
+        self,
+        op: str,
+        operation: Operation,
+        given: Mapping[str, Any],
+        group: Group,
+        outside: bool,
+        details: _Details,
+        frame: FrameType,
+    ) -> _Known:
+        """What is known of a call; equal ones share it."""
+        site = self._sites.of(frame)
+        if simulated.active is None:
+            tensors = _described(given, operation)
+        else:
+            with UNSIMULATED:
+                tensors = _described(given, operation)
+        key = op, group.name, site, details, tensors
+        known = self._known.get(key)
+        if known is None:
+            shapes, dtypes, outputs = tensors
+            reduce_op, root, peer, tag, asynchronous = details
+            record = CallRecord(
+                op=op,
+                kind="p2p" if op in MESSAGES else "collective",
+                group=group,
+                outside=outside,
+                reduce_op=reduce_op,
+                root=root,
+                peer=peer,
+                tag=tag,
+                shapes=tuple(map(tuple, shapes)),
+                dtypes=tuple(map(_dtype_name, dtypes)),
+                output_shapes=tuple(map(tuple, outputs)),
+                asynchronous=asynchronous,
+            )
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            known = self._known[key] = self._new_call(record, site)
+        return known
+
+    def _new_call(self, record: CallRecord, site: CallSite) -> _Known:
+        """What `_perform` needs of a call that is made at a place."""
+        assert self._ring is not None
+        _locate(record, site)
+        return _Known(record, self._ring.shared(record), _brings_data(record))
+
+    def _message_number(self, record: CallRecord) -> int:
+        key = (record.group.name, "send" in record.op, record.peer, record.tag)
+        self._message_counts[key] += 1
+        return self._message_counts[key]
 
     def _group_name(
         self, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -290,6 +373,7 @@ class CallLog:
             args: tuple[Any, ...], kwargs: dict[str, Any], meeting: Rendezvous | None
         ) -> Any:
             __tracebackhide__ = True
+            self._by_group.clear()  # one of them may end
             if leaves and own:
                 time.sleep(SETTLE_S)
             if (
@@ -322,8 +406,7 @@ class CallLog:
                     record.new_members = every if ranks is None else _new_members(ranks)
             result = self.make(function, args, kwargs, record, process_group)
             if op == "destroy_process_group" and not dist.is_initialized():
-                self._groups.clear()
-                self._message_counts.clear()
+                self._forget_groups()
             return result
 
         return call
@@ -338,16 +421,31 @@ class CallLog:
     ) -> Any:
         """Make a call of the user's code, and record it."""
         __tracebackhide__ = True
-        writer = self._ring
+        known = self._new_call(record, self._sites.of(sys._getframe(2)))
+        return self._perform(function, args, kwargs, known, record.number, process_group)
+
+    def _perform(
+        self,
+        function: Any,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        known: _Known,
+        number: int | None,
+        process_group: Any,
+    ) -> Any:
+        __tracebackhide__ = True
+        writer, record, branches = self._ring, known.record, self.branches
         assert writer is not None
-        record.operations_before = _operations(process_group)
-        if self.branches is not None:
-            record.branches_before, record.branch_hash = self.branches.count, self.branches.hash
-        _locate(record, sys._getframe(2))
+        counted = (
+            NO_NUMBER if number is None else number,
+            _operations(process_group),
+            NO_NUMBER if branches is None else branches.count,
+            0 if branches is None else branches.hash,
+        )
         asynchronous = record.asynchronous
         blocking = not asynchronous and not record.outside
-        index = writer.begin(record, time.monotonic(), blocking=blocking)
-        if _brings_data(record):
+        index = writer.begin_known(known.shared, counted, _clock(), blocking=blocking)
+        if known.brings_data:
             evaluations.RECORD.exchanges_data()
             if accumulated.RECORD.latest is not None:
                 accumulated.RECORD.gives((*args, *kwargs.values()))
@@ -355,7 +453,7 @@ class CallLog:
         try:
             result = function(*args, **kwargs)
         except BaseException as error:
-            ended_s = time.monotonic()
+            ended_s = _clock()
             if self.failure_hook is not None:
                 self.failure_hook(error, ended_s)
             writer.end(index, ring.FAILED, ended_s, _operations(process_group))
@@ -364,7 +462,7 @@ class CallLog:
             self._depth -= 1
         issued = asynchronous and result is not None
         status = ring.ISSUED if issued else ring.DONE
-        writer.end(index, status, time.monotonic(), _operations(process_group))
+        writer.end(index, status, _clock(), _operations(process_group))
         if issued:
             self._works[result] = index
         return result
@@ -467,42 +565,48 @@ class CallLog:
         here = threading.get_ident() == self._main
         if self.branches is not None:
             record.branches_before, record.branch_hash = self.branches.count, self.branches.hash
-        _locate(record, frame if here else sys._current_frames().get(self._main))
+        _locate(record, self._sites.of(frame if here else sys._current_frames().get(self._main)))
         # torch is no caller of a framework's operation: its backward pass may run a hook
         if record.library and (package_file(record.library) or package).startswith(package):
             record.library = None
 
-    def _reduces(self, given: Mapping[str, Any], record: CallRecord) -> None:
+    @staticmethod
+    def _reduces(given: Mapping[str, Any], record: CallRecord) -> None:
         """Show the tensor of an ``all_reduce`` to the probes that look at it."""
         if training.RECORD.sampling:
-            training.RECORD.reduces(given.get("tensor"))
+            with UNSIMULATED:
+                training.RECORD.reduces(given.get("tensor"))
         if summed_activations.RECORD.watches and record.reduce_op == "SUM":
             members = record.group.members
-            summed_activations.RECORD.reduces(given.get("tensor"), members, sys._getframe(2))
+            with UNSIMULATED:
+                summed_activations.RECORD.reduces(given.get("tensor"), members, sys._getframe(2))
 
     # -- handles of asynchronous calls ---------------------------------------------------------
 
     def _wrap_work(self) -> None:
         log, wait, is_completed = self, dist.Work.wait, dist.Work.is_completed
+        early = early_reads.RECORD
 
         @functools.wraps(wait)
         def recorded_wait(work: Any, *args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
-            early_reads.RECORD.settled(work)
+            if early.entered:
+                early.settled(work)
             index = log._works.get(work) if log.recording() else None
             if index is None or log._ring is None:
                 return wait(work, *args, **kwargs)
-            log._ring.block(index, time.monotonic())
+            log._ring.block(index, _clock())
             status = ring.FAILED
             try:
                 result = wait(work, *args, **kwargs)
                 status = ring.DONE
                 return result
             finally:
-                now_s = time.monotonic()
-                error = sys.exc_info()[1]
-                if status == ring.FAILED and error is not None and log.failure_hook is not None:
-                    log.failure_hook(error, now_s)
+                now_s = _clock()
+                if status == ring.FAILED and log.failure_hook is not None:
+                    error = sys.exc_info()[1]
+                    if error is not None:
+                        log.failure_hook(error, now_s)
                 log._ring.settle(index, status, now_s)
                 log._ring.block(None, now_s)
 
@@ -526,17 +630,35 @@ class CallLog:
 
     def recording(self) -> bool:
         """Whether the user's code or a library makes this call, on the thread that runs cells."""
-        return self._ring is not None and self._depth == 0 and threading.get_ident() == self._main
+        return self._ring is not None and self._depth == 0 and _get_ident() == self._main
+
+    def _forget_groups(self) -> None:
+        known: Sequence[dict[Any, Any]]
+        known = self._groups, self._by_group, self._known, self._message_counts
+        for one in known:
+            one.clear()
 
     def _group(self, group: Any) -> tuple[Group, bool, Any] | None:
         """The recorded form of a group, whether this rank is outside of it, and the group itself.
 
         None if there is no group at all.
         """
-        world = dist.group.WORLD
+        if group is None:
+            group = dist.group.WORLD
+        try:
+            return self._by_group[group]
+        except KeyError:
+            found = self._found(group, dist.group.WORLD)
+        except TypeError:  # no object that can be a key is a group
+            return NO_GROUP, True, None
+        if found is not None and found[2] is not None:
+            self._by_group[group] = found
+        return found
+
+    def _found(self, group: Any, world: Any) -> tuple[Group, bool, Any] | None:
         if world is None:
             return None
-        if group is None or group is world:
+        if group is world:
             return *self._recorded(world), world
         if group is dist.GroupMember.NON_GROUP_MEMBER or not isinstance(group, dist.ProcessGroup):
             return NO_GROUP, True, None
@@ -596,9 +718,20 @@ def _operations(process_group: Any) -> int:
 
 def reduce_op_name(op: Any) -> str:
     """The name of a reduce operation."""
+    known = _NAMED.get(id(op))
+    if known is not None:
+        return known
     # RedOpType prints as "<RedOpType.SUM: 0>"; a premultiplied sum as an object without a name
     name = getattr(op, "name", None) or str(op)
     return str(name).rsplit(".", 1)[-1]
+
+
+#: The usual ones by their ids, which stay theirs: torch searches all names for that of one.
+_NAMED = {
+    id(op): name
+    for name, op in vars(dist.ReduceOp).items()
+    if isinstance(op, dist.ReduceOp.RedOpType)
+}
 
 
 def _integer(value: object, limit: int) -> int | None:
@@ -617,7 +750,7 @@ def _new_members(ranks: Any) -> tuple[int, ...]:
 
 
 def global_rank(
-    given: dict[str, Any], name: str, members: Sequence[int], default: int | None
+    given: Mapping[str, Any], name: str, members: Sequence[int], default: int | None
 ) -> int | None:
     """The global rank in argument ``src`` or ``dst``, or in ``group_src`` or ``group_dst``."""
     if given.get(name) is not None:
@@ -628,17 +761,18 @@ def global_rank(
     return default
 
 
-def _describe(record: CallRecord, given: dict[str, Any], operation: Operation) -> None:
-    """Add shapes and dtypes; arguments that are not tensors are left for torch to refuse."""
-    tensors = _tensors(given.get(operation.tensors)) if operation.tensors else []
-    record.shapes = _shapes(tensors)
-    record.dtypes = tuple(_dtype_name(tensor.dtype) for tensor in tensors)
-    if operation.outputs:
-        record.output_shapes = _shapes(_tensors(given.get(operation.outputs)))
-
-
-def _shapes(tensors: Sequence[torch.Tensor]) -> tuple[Shape, ...]:
-    return tuple(tuple(tensor.shape) for tensor in tensors)
+def _described(given: Mapping[str, Any], operation: Operation) -> _Tensors:
+    """Shapes and dtypes; arguments that are not tensors are left for torch to refuse."""
+    one = given.get(operation.tensors) if operation.tensors else None
+    if isinstance(one, torch.Tensor):
+        shapes, dtypes = (one.shape,), (one.dtype,)
+    else:
+        tensors = _tensors(one)
+        shapes = tuple(tensor.shape for tensor in tensors)
+        dtypes = tuple(tensor.dtype for tensor in tensors)
+    if not operation.outputs:
+        return shapes, dtypes, ()
+    return shapes, dtypes, tuple(one.shape for one in _tensors(given.get(operation.outputs)))
 
 
 @functools.cache
@@ -654,41 +788,7 @@ def _tensors(value: Any) -> Sequence[torch.Tensor]:
     return ()
 
 
-def _locate(record: CallRecord, frame: FrameType | None) -> None:
+def _locate(record: CallRecord, site: CallSite) -> None:
     """Add the user's line, and the library's file if a library made the call."""
-    installed = None
-    while frame is not None:
-        file = frame.f_code.co_filename
-        users, in_torch, in_package = _known_file(file)
-        if users:
-            record.file, record.function = file, frame.f_code.co_name
-            record.line = _line(frame.f_code, frame.f_lasti, frame)
-            if installed is not None and library(record.library) is None:
-                record.library = installed
-            return
-        if record.library is None:
-            record.library = in_torch
-        if installed is None and in_package:
-            installed = file
-        frame = frame.f_back
-
-
-@functools.lru_cache(maxsize=4096)
-def _known_file(file: str) -> tuple[bool, str | None, bool]:
-    """Whether a file is the user's, its path in torch, and whether a package installed it."""
-    return is_user_code(file), path_in_torch(file), package_file(file) is not None
-
-
-#: Lines by code object and instruction, and the code object itself, so that its id stays its own.
-_LINES: dict[tuple[int, int], tuple[CodeType, int]] = {}
-_MOST_LINES = 1024
-
-
-def _line(code: CodeType, instruction: int, frame: FrameType) -> int:
-    """``frame.f_lineno``, which takes 7 µs at the end of a script of 1,500 lines."""
-    known = _LINES.get((id(code), instruction))
-    if known is None:
-        if len(_LINES) >= _MOST_LINES:
-            _LINES.clear()
-        known = _LINES[id(code), instruction] = code, frame.f_lineno or code.co_firstlineno
-    return known[1]
+    record.file, record.line, record.function = site.file, site.line, site.function
+    record.library = site.library

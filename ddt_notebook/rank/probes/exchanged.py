@@ -30,6 +30,8 @@ from .frames import local_variables, user_frames, user_line
 
 _REDUCE = frozenset({"all_reduce", "reduce"})
 _GATHER = frozenset({"all_gather", "all_gather_into_tensor", "all_gather_single"})
+#: The collectives that are examined.
+EXAMINED = _REDUCE | _GATHER
 #: Lines and calls of a run, elements of a tensor that is reduced, and elements of one that is
 #: gathered or averaged. They bound the record and were chosen, not measured.
 _MAX_LINES, _MAX_CALLS = 64, 128
@@ -182,7 +184,7 @@ class ExchangedRecord:
         code = frame.f_code
         if record.outside or record.asynchronous or len(record.group.members) < 2:
             return None
-        if record.op not in _REDUCE and record.op not in _GATHER:
+        if record.op not in EXAMINED:
             return None
         if get_ident() != self._thread or not is_user_code(code.co_filename):
             return None

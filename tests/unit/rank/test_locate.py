@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from ddt_notebook.rank.probes import calls
+from ddt_notebook.rank.probes.call_sites import CallSites
 from ddt_notebook.wire.records import CallRecord
 
 
@@ -16,7 +17,7 @@ def made_by(*files: str) -> CallRecord:
     record = CallRecord(op="all_gather")
 
     def make() -> None:
-        calls._locate(record, sys._getframe(1))
+        calls._locate(record, CallSites().of(sys._getframe(1)))
 
     call: Callable[[], None] = make
     for file in reversed(files):
