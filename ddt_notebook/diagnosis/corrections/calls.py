@@ -87,7 +87,15 @@ def form_group_once(fault: Fault) -> Correction | None:
         if own[0][: node.col_offset].strip():
             return None  # it follows another statement on its line
         condition = f"if not {ast.unparse(call.func.value)}.is_initialized():"
-        new = [own[0][: node.col_offset] + condition, *(f"    {line}" for line in own)]
+        indentation = own[0][: node.col_offset]
+        # what follows on the same line is not under the condition; columns count bytes
+        last = own[-1].encode()
+        rest = last[node.end_col_offset :].decode()
+        following = rest.lstrip()[1:].lstrip() if rest.lstrip().startswith(";") else ""
+        if following:
+            own[-1] = last[: node.end_col_offset].decode()
+        new = [indentation + condition, *(f"    {line}" for line in own)]
+        new += [indentation + following] if following else []
         changed = fault.with_lines(node.lineno, end(node), new)
         return Correction(changed, f"`{condition}` is above it")
     return None

@@ -9,6 +9,7 @@ from ddt_notebook.diagnosis import replicas
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.communication import communication
 from ddt_notebook.diagnosis.context import Context
+from ddt_notebook.diagnosis.gradients import shared_and_own
 from ddt_notebook.diagnosis.replicas import Replicas
 from ddt_notebook.model import Fact, Finding, Place
 from ddt_notebook.model.finding import Values
@@ -26,14 +27,9 @@ _SELDOM = 8
 
 def diverged(context: Context) -> Iterator[Finding]:
     """Report DDP replicas that end the run with different parameters."""
-    snapshot = context.snapshot
-    if snapshot.outcome != "ok" or any(one.not_finite for one in snapshot.training):
+    if _has_another_cause(context):
         return
-    if not_resumed(context, "optimizer") or not_resumed(context, "scheduler"):
-        return  # that is reported
-    if any(found.confidence == "likely" for found in scheduled_by_parts(context)):
-        return  # so is that
-    for group in replicas.replicas(snapshot):
+    for group in replicas.replicas(context.snapshot):
         if group.first.wrapper != "DDP" or _is_special(context, group):
             continue
         if _holds_others(context, group):
@@ -46,6 +42,35 @@ def diverged(context: Context) -> Iterator[Finding]:
             finding = _unwatched(context, group)
         if finding is not None:
             yield finding
+
+
+def settings_differ(context: Context) -> Iterator[Finding]:
+    """Report replicas outside DDP that part although the program gives them equal gradients.
+
+    Equal parameters, and then gradients that the ranks had exchanged: only the settings of the
+    optimizers are left. Ranks that try out rates on models of their own exchange no gradients.
+    """
+    if _has_another_cause(context):
+        return
+    for group in replicas.replicas(context.snapshot):
+        step = group.first_apart
+        before = None if group.first.wrapper or step is None else group.before(step)
+        if step is None or before is None or group.apart(before):
+            continue
+        if shared_and_own(group)[0] != set(range(len(group.first.watched))):
+            continue
+        if settings := _differing_settings(group, before):
+            yield _different_settings(context, group, step, settings)
+
+
+def _has_another_cause(context: Context) -> bool:
+    """Whether the run failed, or what is reported explains that replicas differ."""
+    snapshot = context.snapshot
+    if snapshot.outcome != "ok" or any(one.not_finite for one in snapshot.training):
+        return True
+    if not_resumed(context, "optimizer") or not_resumed(context, "scheduler"):
+        return True
+    return any(found.confidence == "likely" for found in scheduled_by_parts(context))
 
 
 def _models(context: Context, group: Replicas) -> dict[int, ModelTraining]:
@@ -494,4 +519,4 @@ def _place(context: Context, optimizer: OptimizerTraining, made: bool) -> Place 
     return context.place(optimizer.where, "steps")
 
 
-RULES = (diverged,)
+RULES = (diverged, settings_differ)

@@ -236,6 +236,12 @@ def test_the_group_is_formed_once() -> None:
                 )
         main()
     """)
+    line = 'dist.init_process_group("gloo"); dist.all_reduce(t); print("ä")  # once'
+    assert corrected("group-initialized-twice", line, 1) == (
+        "if not dist.is_initialized():\n"
+        '    dist.init_process_group("gloo")\n'
+        'dist.all_reduce(t); print("ä")  # once'
+    )
     assert not corrected("group-initialized-twice", "x = 1; dist.init_process_group()", 1)
     assert not corrected("group-initialized-twice", "init_process_group()", 1)
 

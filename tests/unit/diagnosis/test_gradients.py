@@ -140,3 +140,59 @@ def test_accumulation_without_a_division() -> None:
     # two losses of one step, as of a GAN's discriminator, both in synchronised passes
     two = (ModelTraining(name="model", members=(0, 1), forwards=6),)
     assert causes(SHARED, **seen | {"passes": 2, "models": two}) == []
+
+
+@pytest.mark.parametrize(
+    ("used", "local", "rates", "parted", "expected"),
+    [
+        (scaled(0.5), OWN, (0.1, 0.2), True, ["ranks-diverged-learning-rate"]),
+        (scaled(0.5), OWN, (0.1, 0.1), True, []),
+        (scaled(0.5), OWN, (0.1, 0.2), False, []),  # a broadcast makes the copies equal again
+        # models of their own that try out rates: on other data, and on the same
+        (OWN, OWN, (0.1, 0.2), True, []),
+        (SHARED, SHARED, (0.1, 0.2), True, []),
+        ({0: (2.0, 4.0), 1: (2.0, -2.0)}, OWN, (0.1, 0.2), True, []),  # one was not averaged
+    ],
+)
+def test_rates_that_part_ranks_with_equal_gradients(
+    used: Projections,
+    local: Projections,
+    rates: tuple[float, float],
+    parted: bool,
+    expected: list[str],
+) -> None:
+    trainings = []
+    for rank, rate in enumerate(rates):
+        values = [(1, 2)] + [(step, 2 + rank if parted else 2) for step in (2, 3, 4)]
+        same = used[0] == used[1]
+        states = tuple(
+            TrainingState(
+                step=step,
+                values=value,
+                gradients=(7, 8 if same else 8 + rank) if step < 3 else (),
+                local=local[rank] if 0 < step < 3 else (),
+                used=used[rank] if 0 < step < 3 else (),
+                rates=(rate,),
+            )
+            for step, value in enumerate(values)
+        )
+        one = OptimizerTraining(
+            name="optimizer",
+            kind="SGD",
+            steps=3,
+            model="model",
+            watched=("weight", "bias"),
+            shapes={"1×4": 1, "4": 1},
+            settings={"lr[0]": str(rate)},
+            passes={1: 3},
+            states=states,
+        )
+        trainings.append(RankTraining(rank=rank, backwards=3, optimizers=(one,)))
+    snapshot = Snapshot(
+        cell=Cell(number=1, source="train()"),
+        ranks=tuple(RankReport(rank=rank) for rank in (0, 1)),
+        world_size=2,
+        training=tuple(trainings),
+    )
+    found = [finding.cause for finding in diagnose(snapshot).findings]
+    assert [cause for cause in found if cause == "ranks-diverged-learning-rate"] == expected
