@@ -121,6 +121,8 @@ class RankRecorder:
         self._new_groups = 0
         self._groups: dict[str, _GroupCount] = {}
         self._flight: dict[tuple[str, int], FlightEntry] = {}
+        self._formed_s: float | None = None  # when the user's code began to form its last groups
+        self._again_s = -math.inf  # the same, if it had formed groups before
         self._members: dict[str, tuple[int, ...]] = {}  # of groups that only libraries use, too
         self._wall_offset_s = time.time() - time.monotonic() if wall_s is None else wall_s
         self.dropped = 0
@@ -192,9 +194,15 @@ class RankRecorder:
         return True
 
     def add_flight(self, entries: Iterable[FlightEntry]) -> None:
-        """Add entries of the Flight Recorder; a later version of an entry replaces it."""
+        """Add entries of the Flight Recorder; a later version of an entry replaces it.
+
+        Groups that are formed again have the names of earlier ones, and count from 1 again: what
+        was issued in those is left out, or a rank would seem to have made a call that it has not.
+        """
         self._changes += 1
         for entry in entries:
+            if self._entered_s(entry) < self._again_s:
+                continue
             if entry.members:
                 self._members[entry.group] = entry.members
             key = (entry.group, entry.number)
@@ -240,7 +248,7 @@ class RankRecorder:
         sequence = call.number
         self._new_groups += call.op == "new_group" and bool(call.group.members)
         if call.op == "init_process_group":
-            self._restart_counts()
+            self._restart_counts(record.entered_s)
         if call.group.name and not call.outside and call.kind in ("collective", "p2p"):
             group = self._groups.setdefault(call.group.name, _GroupCount())
             before = call.operations_before
@@ -261,8 +269,11 @@ class RankRecorder:
         if record.status in (ring.PENDING, ring.ISSUED):
             self._open.add(record.index)
 
-    def _restart_counts(self) -> None:
+    def _restart_counts(self, formed_s: float) -> None:
         """Restart operation counts after the user's cell forms groups again; sequences continue."""
+        if self._formed_s is not None:
+            self._again_s = formed_s
+        self._formed_s = formed_s
         for group in self._groups.values():
             group.operations = group.known_from = 0
             for history in (group.starts, group.ends, group.reached):

@@ -242,6 +242,22 @@ def test_branch_events_before_collectives_of_a_library(log: RankLog) -> None:
     assert [call.branches_before for call in log.calls()] == [None, 7, None, 9]
 
 
+def test_operations_of_an_earlier_group_of_the_same_name_are_left_out(log: RankLog) -> None:
+    """Its operation 2 is not that of the group that was formed again, which has not issued one."""
+    log.call("init_process_group", kind="setup", operations=0, operations_before=-1)
+    for _ in range(2):
+        log.library()
+    log.call("destroy_process_group", kind="setup", operations=0)
+    log.operations = 0
+    log.call("init_process_group", kind="setup", operations=0, operations_before=-1)
+    log.recorder.drain()
+    earlier = list(log.flown)
+    log.library()
+    log.recorder.add_flight(earlier)  # the recorder gives everything again when it is asked for all
+    assert [call.sequence for call in log.calls() if call.source == "flight recorder"] == [1]
+    assert log.recorder.reached()["0"] == 1
+
+
 def test_reading_calls_at_each_step_gives_the_same_list_as_reading_at_the_end(
     tmp_path: Path,
 ) -> None:
