@@ -27,5 +27,6 @@ def _variables() -> Mapping[str, object]:
     get_ipython = getattr(builtins, "get_ipython", None)
     shell = get_ipython() if get_ipython is not None else None
     if shell is None:
-        return vars(sys.modules["__main__"])
+        names = vars(sys.modules["__main__"])
+        return {k: v for k, v in names.items() if not k.startswith("__")}  # __file__ is Python's
     return {k: v for k, v in shell.user_ns.items() if k not in shell.user_ns_hidden}

@@ -67,9 +67,17 @@ def test_bytes_are_element_counts_times_element_size(ranks: Ranks) -> None:
 
 def test_unusual_placement_is_flagged(ranks: Ranks) -> None:
     source = """
+    class Metric(torch.nn.Module):  # it moves what it has not registered
+        def __init__(self):
+            super().__init__()
+            self.total = torch.zeros(3)
+        def _apply(self, function, recurse=True):
+            self.total = function(self.total)
+            return super()._apply(function, recurse)
     class Odd(Net):
         def __init__(self):
             super().__init__()
+            self.metric = Metric()
             self.mask = torch.ones(4)
             self.loose = torch.zeros(2, requires_grad=True)
             self.heads = [torch.nn.Linear(4, 2)]

@@ -31,6 +31,8 @@ _AROUND = re.compile(r"error: [a-z]+(-[a-z]+)+$|(note|hint): |× ")
 _MAX_PRINTED = 2
 #: The variable with the data of an exercise's ranks; fresh ranks do not have it.
 _EXERCISE_DATA = "exercise"
+#: The variable that Python defines in a module and not in a cell.
+_FILE = "__file__"
 #: What a session that simulates GPUs does not lack.
 _NEEDS_GPU = frozenset({"no-cuda", "backend-not-available"})
 #: Python's own messages.
@@ -186,6 +188,8 @@ def _case(
     name = of_error(error).get("name", "")
     if cause != NAME_NOT_DEFINED or not name:
         return "", {}
+    if name == _FILE:
+        return "file", {}
     snapshot = context.snapshot
     exercise = exercise_of(snapshot.cell.source)
     if name == _EXERCISE_DATA and exercise:

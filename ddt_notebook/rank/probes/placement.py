@@ -89,6 +89,8 @@ def _attributes(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Tensors that a module holds but has not registered."""
     registered = {id(t) for t in (*module.parameters(), *buffers(module))}
     for prefix, part in module.named_modules():
+        if not type(part)._apply.__module__.startswith("torch."):
+            continue  # it moves its tensors by itself, as a metric of torchmetrics does
         for key, value in _own_values(part):
             # a stage of a pipeline is given its input so
             if hasattr(part, f"set_{key}"):

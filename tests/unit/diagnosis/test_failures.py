@@ -177,6 +177,14 @@ def test_the_advice_for_a_name_that_the_notebook_has(
     assert advice in finding.fixes[0].advice
 
 
+def test_the_advice_for_the_file_of_a_cell():
+    error = RankError(type="NameError", message="name '__file__' is not defined", where=at(2))
+    source = "import os\nos.path.dirname(__file__)"
+    ranks = [raised(r, error=error) for r in range(2)]
+    finding = only(diagnose(snapshot(*ranks, source=source, outcome="failed")))
+    assert "`%ddt --script FILE.py`" in finding.fixes[0].advice
+
+
 def test_the_advice_for_missing_data_of_an_exercise():
     error = RankError(type="NameError", message="name 'exercise' is not defined", where=at(2))
     source = "# exercise: own-clock\nexercise.data"
