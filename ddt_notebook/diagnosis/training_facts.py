@@ -35,10 +35,11 @@ def _indices(values: Values) -> str:
 
 #: What `fits-differ` compares, as `fit` names it.
 _ARGUMENTS = {
-    "steps": "steps_per_epoch",
-    "epochs": "epochs",
-    "callbacks": "callbacks",
-    "validates": "validation_data",
+    "steps": "was given steps_per_epoch",
+    "epochs": "was given epochs",
+    "epochs_left": "began anew or where a backup ended, with epochs to make:",
+    "callbacks": "was given callbacks",
+    "validates": "was given validation_data",
 }
 
 
@@ -272,7 +273,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "only-in-graph-of": "only the graph of {ranks} has the collective of {place}",
     "stopped-training": "{ranks} ended fit early, by stop_training at {place}",
     "fits-differ": lambda f: (
-        f"fit was given {_ARGUMENTS[f.values['argument']]} "
+        f"fit {_ARGUMENTS[f.values['argument']]} "
         + _on_each(f, [_given(one) for one in f.values["given"]])
     ),
     "no-group-formed": "{ranks} never called init_process_group, and no library called it",

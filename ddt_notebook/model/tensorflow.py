@@ -35,6 +35,33 @@ class DistributedData:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineRead:
+    """What a worker read from a pipeline in the passes of a run.
+
+    Attributes
+    ----------
+    where
+        The user's line that distributed the data.
+    trains
+        Whether it is not for an evaluation.
+    batches, samples
+        Of each pass, how many batches and samples there were.
+    ended
+        Of each pass, whether the worker's share ended; False for data without an end.
+    not_finite
+        The first batch, counted from 1, of the last pass whose numbers were not all finite; 0 if
+        all were. Only the first batches of a pass are looked at.
+    """
+
+    where: Position | None = None
+    trains: bool = True
+    batches: tuple[int, ...] = ()
+    samples: tuple[int, ...] = ()
+    ended: tuple[bool, ...] = ()
+    not_finite: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerUpdates:
     """Updates of variables by an optimizer of Keras.
 
@@ -49,8 +76,11 @@ class OptimizerUpdates:
     optimizer
         Its class.
     of_mean
-        Whether the gradients are those of a mean over the replica's own batch, unchanged, and the
-        optimizer sums them over the replicas.
+        Whether the gradients are those of a mean over the replica's own batch, or of a sum over it
+        that is divided by a constant, unchanged, and the optimizer sums them over the replicas.
+    divided_by
+        The number by which the sum of the replica's losses is divided, if it is constant; None
+        for a mean.
     scaled
         Whether the mean was multiplied or divided before the gradients were taken.
     mean_at
@@ -62,8 +92,28 @@ class OptimizerUpdates:
     variables: tuple[tuple[int, ...], ...] = ()
     optimizer: str = ""
     of_mean: bool = False
+    divided_by: float | None = None
     scaled: bool = False
     mean_at: Position | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummedMean:
+    """A mean over a replica's own batch of which the program took the sum over all replicas.
+
+    Attributes
+    ----------
+    where
+        The user's line of the sum.
+    mean_at
+        Where the mean is taken.
+    replicas
+        Over how many replicas the sum goes.
+    """
+
+    where: Position | None = None
+    mean_at: Position | None = None
+    replicas: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +132,11 @@ class KerasFit:
         ``batch_size``; None for a data set that is batched already, and for the default.
     validates
         Whether it evaluates after each epoch.
+    epochs_left
+        How many epochs it had to make when it began: a callback may resume an earlier call. None
+        if no epoch began.
+    class_weight
+        A hash of ``class_weight``; empty if there is none.
     callbacks
         Classes of the callbacks that it was given.
     stopped
@@ -94,6 +149,8 @@ class KerasFit:
     steps: int | None = None
     batch_size: int | None = None
     validates: bool = False
+    epochs_left: int | None = None
+    class_weight: str = ""
     callbacks: tuple[str, ...] = ()
     stopped: Position | None = None
 
@@ -135,6 +192,134 @@ class PipelineError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MirroredState:
+    """What the mirrored variables of a graph were at one moment.
+
+    Attributes
+    ----------
+    executed
+        How often the graph had been executed in this run.
+    values
+        Fingerprints of the variables; -1 for one that is not finite.
+    numbers
+        The values of those that are a single number, None for the others.
+    """
+
+    executed: int
+    values: tuple[int, ...] = ()
+    numbers: tuple[float | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirroredVariables:
+    """The variables that a graph with collectives reads and that a strategy keeps equal.
+
+    Attributes
+    ----------
+    graph
+        The graph, as in its records.
+    where
+        The user's line that executed it first.
+    names
+        Names of the variables.
+    states
+        Their states, before the first executions and at the end of the run.
+    """
+
+    graph: str
+    where: Position | None = None
+    names: tuple[str, ...] = ()
+    states: tuple[MirroredState, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariableWrite:
+    """Assignments to a mirrored variable outside of graphs, at one line.
+
+    Attributes
+    ----------
+    variable
+        Its name.
+    where
+        The user's line.
+    times
+        How many there were.
+    first, last
+        How many graphs with collectives had been executed in this run before the first and the last
+        of them.
+    """
+
+    variable: str
+    where: Position | None = None
+    times: int = 1
+    first: int = 0
+    last: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoredCheckpoint:
+    """A checkpoint that the program restored.
+
+    Attributes
+    ----------
+    where
+        The user's line.
+    found
+        Whether there was one.
+    executed
+        How many graphs with collectives had been executed in this run before.
+    """
+
+    where: Position | None = None
+    found: bool = True
+    executed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptedLayer:
+    """A layer of Keras whose state was computed from data, by ``adapt``.
+
+    Attributes
+    ----------
+    where
+        The user's line.
+    layer
+        Its class.
+    content
+        A fingerprint of its state; 0 if it is not known.
+    """
+
+    where: Position | None = None
+    layer: str = ""
+    content: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotFiniteResult:
+    """A number that a graph with collectives returned and that is nan or inf.
+
+    Attributes
+    ----------
+    graph
+        The graph, as in its records.
+    where
+        The user's line that executed it.
+    value
+        ``"nan"`` or ``"inf"``.
+    executed
+        How often the graph had been executed in this run before.
+    lasting
+        Whether the later results were not finite, either.
+    """
+
+    graph: str
+    where: Position | None = None
+    value: str = "nan"
+    executed: int = 0
+    lasting: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankTensorFlow:
     """What one rank observed.
 
@@ -144,19 +329,40 @@ class RankTensorFlow:
         Global rank.
     data
         The data sets, in order.
+    reads
+        What was read from pipelines, in order.
     updates
         The updates, one for each line and model.
+    summed
+        Means that were summed over replicas, in graphs that were executed.
     fits
         The calls of ``fit``, in order.
     graphs
         The graphs with collectives, the last one of each name.
     errors
         Exceptions in Python code of pipelines and graphs.
+    mirrored
+        The variables that graphs with collectives read, one entry for each graph.
+    writes
+        What else wrote such variables.
+    restored
+        Checkpoints that were restored, in order.
+    adapted
+        Layers that computed their state from data, in order.
+    not_finite
+        The first result of each graph that was not finite.
     """
 
     rank: int
     data: tuple[DistributedData, ...] = ()
+    reads: tuple[PipelineRead, ...] = ()
     updates: tuple[OptimizerUpdates, ...] = ()
+    summed: tuple[SummedMean, ...] = ()
     fits: tuple[KerasFit, ...] = ()
     graphs: tuple[ExecutedGraph, ...] = ()
     errors: tuple[PipelineError, ...] = ()
+    mirrored: tuple[MirroredVariables, ...] = ()
+    writes: tuple[VariableWrite, ...] = ()
+    restored: tuple[RestoredCheckpoint, ...] = ()
+    adapted: tuple[AdaptedLayer, ...] = ()
+    not_finite: tuple[NotFiniteResult, ...] = ()

@@ -50,7 +50,8 @@ def classify(error: RankError, call: Call | None = None) -> Meaning:
 
 
 def _otherwise(call: Call | None) -> Meaning:
-    inside = call is not None and call.kind != "setup"
+    # a graph of TensorFlow computes much besides its collectives
+    inside = call is not None and call.kind != "setup" and not call.is_graph
     return Meaning("D.1.1", "collective-arguments") if inside else _OTHER
 
 

@@ -16,6 +16,14 @@ from ddt_notebook.model.finding import Confidence
 from ddt_notebook.model.tensorflow import DistributedData, KerasFit, OptimizerUpdates
 
 from .loaders import Loaders, loops, used_loaders
+from .tensorflow_workers import (
+    adapted_apart,
+    not_finite,
+    trained_together,
+    uneven_shares,
+    variables_apart,
+    weighed_apart,
+)
 
 #: The name that a session gives each rank, and the variables that tell a process its place.
 _PLACES = frozenset({"rank", "local_rank", "RANK", "LOCAL_RANK", "TF_CONFIG"})
@@ -37,7 +45,13 @@ _OTHER_CALLS = "different-collectives"
 _OUT_OF_STEP = frozenset({_OTHER_CALLS, "dtype-differs", "shape-differs", "uneven-iterations"})
 _STEPS, _CHIEF = "tensorflow-steps-differ", "tensorflow-chief-alone"
 #: What decides how often ``fit`` exchanges something, and the card if workers differ in it.
-_ASKED = {"steps": _STEPS, "epochs": _STEPS, "callbacks": _CHIEF, "validates": _CHIEF}
+_ASKED = {
+    "steps": _STEPS,
+    "epochs": _STEPS,
+    "epochs_left": _STEPS,
+    "callbacks": _CHIEF,
+    "validates": _CHIEF,
+}
 #: Causes of a graph that differs from those of other workers.
 _IN_GRAPH = frozenset({"dtype-differs", "shape-differs"})
 
@@ -48,11 +62,7 @@ def undivided_data(context: Context) -> Iterator[Finding]:
     If a run also distributes data that is divided, the undivided data may be for an evaluation.
     """
     seen = context.snapshot.tensorflow
-    if (
-        context.snapshot.outcome != "ok"
-        or len(seen) < 2
-        or not all(_shares(context, one.updates) for one in seen)
-    ):
+    if not trained_together(context):
         return
     if len({len(one.data) for one in seen}) > 1:
         return
@@ -78,12 +88,6 @@ def undivided_data(context: Context) -> Iterator[Finding]:
 
 def _is_undivided(data: tuple[DistributedData, ...]) -> bool:
     return bool(data[0].content) and len({one.content for one in data}) == 1
-
-
-def _shares(context: Context, updates: tuple[OptimizerUpdates, ...]) -> bool:
-    """Whether a rank trained, and only in a strategy that keeps the workers equal."""
-    size = context.snapshot.world_size
-    return bool(updates) and all(one.replicas >= size for one in updates)
 
 
 def trained_alone(context: Context) -> Iterator[Finding]:
@@ -171,7 +175,8 @@ def uneven_batches(context: Context) -> Iterator[Finding]:
     """
     updates = [update for one in context.snapshot.tensorflow for update in one.updates]
     fits = any(one.fits for one in context.snapshot.tensorflow)
-    fits = fits or (bool(updates) and all(update.of_mean for update in updates))
+    means = [update.of_mean and update.divided_by is None for update in updates]
+    fits = fits or (bool(means) and all(means))
     for name, loaders in _made_by_workers(context).items():
         sizes = {rank: loader.batch_size for rank, loader in loaders.items()}
         enough = all(x.epochs[-1].batches >= _ENOUGH_BATCHES for x in loaders.values())
@@ -201,11 +206,15 @@ def undivided_loss(context: Context) -> Iterator[Finding]:
     seen = snapshot.tensorflow
     if snapshot.outcome != "ok" or len(seen) < snapshot.world_size:
         return
+    sizes = {
+        one.rank: {x.batch_size for x in one.loaders if x.trained} for one in snapshot.partition
+    }
     means = {
         one.rank: update
         for one in seen
         for update in one.updates
         if update.of_mean and not update.scaled and update.replicas > 1
+        if update.divided_by is None or update.divided_by in sizes.get(one.rank, ())
     }
     if not means or len(means) < len(seen):
         return
@@ -221,9 +230,41 @@ def undivided_loss(context: Context) -> Iterator[Finding]:
             for rank, update in means.items()
         },
         values={"optimizer": first.optimizer, "size": first.replicas},
-        facts=[Fact(kind="strategy-sums-gradients", values={"optimizer": first.optimizer})],
+        facts=[
+            Fact(kind="strategy-sums-gradients", values={"optimizer": first.optimizer}),
+            *_divisor(first),
+        ],
         confidence="possible" if hides else "likely",
     )
+
+
+def summed_means(context: Context) -> Iterator[Finding]:
+    """Report sums over all replicas of means over each replica's batch.
+
+    If the program divides something by the number of replicas, it may divide such a sum.
+    """
+    seen = context.snapshot.tensorflow
+    if not trained_together(context) or any(undivided_loss(context)):
+        return
+    sums = {one.rank: one.summed[0] for one in seen if one.summed}
+    if len(sums) < len(seen):
+        return
+    first = next(iter(sums.values()))
+    yield conclude(
+        "D.2.4",
+        "replica-means-summed",
+        cause="sum-shown-as-mean",
+        ranks=sums,
+        places={rank: context.place(one.where, "called") for rank, one in sums.items()},
+        values={"size": first.replicas},
+        facts=[Fact(kind="replica-mean-at", place=context.place(first.mean_at, "called"))],
+        confidence="possible" if _divides_by_replicas(context) else "likely",
+    )
+
+
+def _divisor(update: OptimizerUpdates) -> Iterator[Fact]:
+    if update.divided_by is not None:
+        yield Fact(kind="divided-by-own-batch", values={"by": update.divided_by})
 
 
 def _divides_by_replicas(context: Context) -> bool:
@@ -242,9 +283,8 @@ def _divides_by_replicas(context: Context) -> bool:
 
 def _made_by_workers(context: Context) -> dict[str, Loaders]:
     """The data of this run if TensorFlow divided none of them: what is undivided may evaluate."""
-    seen = context.snapshot.tensorflow
     size = context.snapshot.world_size
-    if len(seen) < size or size < 2 or not all(_shares(context, one.updates) for one in seen):
+    if not trained_together(context):
         return {}
     found: dict[str, Loaders] = {}
     for name, loaders in used_loaders(context).items():
@@ -267,7 +307,11 @@ def _common(loaders: Loaders) -> frozenset[int]:
 def explained(context: Context, finding: Finding) -> Finding:
     """Return a finding with its reason, if workers asked different things of TensorFlow."""
     finding = _other_graph(context, finding)
-    return _stopped_early(context, finding) or _asked_differently(context, finding)
+    return (
+        _stopped_early(context, finding)
+        or _resumed_alone(context, finding)
+        or _asked_differently(context, finding)
+    )
 
 
 def _other_graph(context: Context, finding: Finding) -> Finding:
@@ -349,6 +393,30 @@ def _stopped_early(context: Context, finding: Finding) -> Finding | None:
     )
 
 
+def _resumed_alone(context: Context, finding: Finding) -> Finding | None:
+    """Return a finding with the workers on which ``fit`` resumed from a checkpoint."""
+    fits = {one.rank: one.fits[-1] for one in context.snapshot.tensorflow if one.fits}
+    if finding.cause not in _OUT_OF_STEP and finding.kind != "never-entered":
+        return None
+    if len(fits) < context.snapshot.world_size or not _concerns(context, finding, fits):
+        return None
+    resumed = [
+        one.rank
+        for one in context.snapshot.tensorflow
+        if any(x.found and x.where == fits[one.rank].where for x in one.restored)
+    ]
+    if not 0 < len(resumed) < len(fits):
+        return None
+    return replace(
+        finding,
+        cause=_STEPS,
+        ranks=resumed,
+        waiting=[rank for rank in fits if rank not in resumed],
+        facts=[Fact(kind="checkpoint-found", ranks=tuple(resumed)), *finding.facts],
+        fixes=fixes(finding.symptom, _STEPS),
+    )
+
+
 def _concerns(context: Context, finding: Finding, fits: dict[int, KerasFit]) -> bool:
     """Whether a finding is about the lines that called ``fit``."""
     lines = {(place.cell, place.line) for place in finding.places.values()}
@@ -426,9 +494,15 @@ def lost_errors(context: Context) -> Iterator[Finding]:
 
 RULES = (
     lost_errors,
+    not_finite,
+    adapted_apart,
+    weighed_apart,
+    variables_apart,
     undivided_data,
     trained_alone,
     overlapping_shares,
+    uneven_shares,
     uneven_batches,
     undivided_loss,
+    summed_means,
 )

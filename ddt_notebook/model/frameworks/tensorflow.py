@@ -13,6 +13,7 @@ FRAMEWORK = Description(
     title="TensorFlow",
     in_ranks="ddt_notebook.rank.frameworks.tensorflow:TensorFlow",
     rules="ddt_notebook.diagnosis.rules.tensorflow",
+    words="ddt_notebook.diagnosis.tensorflow_wording",
     preparation=Preparation(
         modules=("tensorflow", "tf_keras"),
         install="pip install 'ddt-notebook[tensorflow]'",

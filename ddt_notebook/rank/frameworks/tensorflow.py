@@ -291,12 +291,13 @@ class TensorFlow(Framework):
         if found is None:
             return function()
         name, tensors, operations = found
-        self._record.executes(name, operations)
+        self._record.executes(name, operations, graph_function.graph)
         record = CallRecord(op=name, group=self._group, reduce_op="SUM")
         record.shapes = tuple(shape for shape, _ in tensors)
         record.dtypes = tuple(dtype for _, dtype in tensors)
         made = self.recorded(record, function)
         self._record.trace.executed(graph_function.graph)
+        self._record.returned(name, graph_function.graph, made)
         return made
 
     def added(self, tensor: Any) -> None:

@@ -6,8 +6,8 @@ import contextlib
 import functools
 import hashlib
 import inspect
+import math
 import sys
-import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -19,13 +19,17 @@ from ...model.tensorflow import (
     DistributedData,
     ExecutedGraph,
     KerasFit,
+    NotFiniteResult,
     OptimizerUpdates,
     PipelineError,
     RankTensorFlow,
+    SummedMean,
 )
 from ...model.user_code import is_user_code
 from ..after_import import AfterImport
+from .tensorflow_lines import users_position
 from .tensorflow_losses import LossRecord
+from .tensorflow_replicas import ReplicaRecord
 from .tensorflow_samples import Pipeline, SampleRecord
 from .tensorflow_trace import StepTrace
 
@@ -47,7 +51,7 @@ _OPTIMIZERS = (
     ("tf_keras.src.optimizers.legacy.optimizer_v2", "OptimizerV2", "apply_gradients"),
     ("keras.src.optimizers.base_optimizer", "BaseOptimizer", "apply"),
 )
-_MODEL = "tf_keras.src.engine.training"
+_MODEL, _CALLBACKS = "tf_keras.src.engine.training", "tf_keras.src.callbacks"
 
 
 class TensorFlowRecord:
@@ -63,9 +67,14 @@ class TensorFlowRecord:
         #: Of each graph, its operations and what is noted of them.
         self._lines: dict[str, tuple[Sequence[Any], ExecutedGraph]] = {}
         self._losses = LossRecord()
+        self.replicas = ReplicaRecord()
+        self._looked_at: weakref.WeakSet[Any] = weakref.WeakSet()  # for sums, in this run
+        self._summed: dict[SummedMean, None] = {}
+        self._not_finite: dict[str, NotFiniteResult] = {}
         self.trace = StepTrace()
         self._distributed: Pipeline | None = None  # what is being distributed now
         self._validates_with: Any = None  # of the fit that runs now
+        self._until = 0  # its last epoch
 
     def begin_run(self) -> None:
         """Forget the run before."""
@@ -74,7 +83,11 @@ class TensorFlowRecord:
         self._fits.clear()
         self._graphs.clear()
         self._errors.clear()
+        self._not_finite.clear()
+        self._summed.clear()
+        self._looked_at = weakref.WeakSet()
         self.samples.begin_run()
+        self.replicas.begin_run()
 
     def observed(self, rank: int) -> RankTensorFlow | None:
         """What was observed since the run began; None if nothing was."""
@@ -84,10 +97,14 @@ class TensorFlowRecord:
         return RankTensorFlow(
             rank=rank,
             data=tuple(self._data),
+            reads=self.samples.reads(),
             updates=tuple(self._updates),
             fits=tuple(self._fits),
             graphs=tuple(self._graphs.values()),
             errors=tuple(self._errors),
+            summed=tuple(self._summed)[:_MOST],
+            not_finite=tuple(self._not_finite.values()),
+            **self.replicas.observed(),
         )
 
     def install(self) -> None:
@@ -104,8 +121,10 @@ class TensorFlowRecord:
         for module, kind, method in _OPTIMIZERS:
             AfterImport(module, functools.partial(self._watch, kind, method)).install()
         AfterImport(_MODEL, self._watch_fit).install()
+        AfterImport(_CALLBACKS, self._watch_callbacks).install()
         _wrap(script_ops.FuncRegistry, "__call__", self._calls_python)
         self._losses.install()
+        self.replicas.install()
 
     def _watch(self, kind: str, method: str, module: ModuleType) -> None:
         known = getattr(module, kind, None)
@@ -125,14 +144,39 @@ class TensorFlowRecord:
 
         model.stop_training = property(lambda model: vars(model)["stop_training"], stops)
 
-    def executes(self, name: str, operations: Sequence[Any]) -> None:
-        """Note the collectives of a graph that is executed."""
+    def _watch_callbacks(self, module: ModuleType) -> None:
+        known = getattr(module, "CallbackList", None)
+        if known is not None and hasattr(known, "on_epoch_begin"):
+            _wrap(known, "on_epoch_begin", self._begins_epoch)
+
+    def executes(self, name: str, operations: Sequence[Any], graph: Any) -> None:
+        """Note a graph with collectives that is about to be executed."""
+        self.replicas.executes(name, graph)
+        if graph not in self._looked_at:
+            self._looked_at.add(graph)
+            self._summed.update(dict.fromkeys(self._losses.sums_in(graph)))
         if name in self._graphs or len(self._graphs) < _MOST:
             known = self._lines.get(name)
             if known is None or known[0] is not operations:
                 where = tuple(self._losses.users_line(one) for one in operations)
                 self._lines[name] = operations, ExecutedGraph(name=name, where=where)
             self._graphs[name] = self._lines[name][1]
+
+    def returned(self, name: str, graph: Any, results: Any) -> None:
+        """Note whether the numbers that a graph returned are finite, if it updates variables."""
+        if not self.trace.is_updating(graph):
+            return
+        known = self._not_finite.get(name)
+        found = _not_finite(results)
+        if known is None and found:
+            self._not_finite[name] = NotFiniteResult(
+                graph=name,
+                where=users_position(sys._getframe(1)),
+                value=found,
+                executed=self.replicas.executions(name) - 1,
+            )
+        elif known is not None and not found and known.lasting:
+            self._not_finite[name] = replace(known, lasting=False)
 
     def adds_collective(self, tensor: Any) -> None:
         """Note a collective that is added to a graph, by its result."""
@@ -196,22 +240,30 @@ class TensorFlowRecord:
         self._validates_with = given["validation_data"]
         if len(self._fits) == _MOST or _strategy() is None:
             return
+        self._until = int(given["epochs"])
         callbacks = given["callbacks"]
         listed = callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]
         self._fits.append(
             KerasFit(
-                where=_users_position(sys._getframe(2)),
+                where=users_position(sys._getframe(2)),
                 epochs=int(given["epochs"]) - int(given["initial_epoch"]),
                 steps=_whole(given["steps_per_epoch"]),
                 batch_size=_whole(given["batch_size"]),
                 validates=given["validation_data"] is not None,
+                class_weight=_digest(given["class_weight"]),
                 callbacks=tuple(type(one).__name__ for one in listed if one is not None),
             )
         )
 
+    def _begins_epoch(self, original: Any, callbacks: Any, epoch: int, *args: Any) -> Any:
+        if self._fits and self._fits[-1].epochs_left is None:
+            last = self._fits[-1]
+            self._fits[-1] = replace(last, epochs_left=self._until - int(epoch))
+        return original(callbacks, epoch, *args)
+
     def _note_stop(self, frame: FrameType) -> None:
         if self._fits:
-            stopped = _users_position(frame)
+            stopped = users_position(frame)
             self._fits[-1] = replace(self._fits[-1], stopped=stopped)
 
     def _calls_python(self, original: Any, *args: Any, **kwargs: Any) -> Any:
@@ -229,7 +281,7 @@ class TensorFlowRecord:
     def _note_data(self, policy: str, dataset: Any, frame: FrameType) -> None:
         if len(self._data) < _MOST and not _is_called_by(frame, _ONLY_READ):
             content, shuffled = _content(dataset) if dataset is not None else ("", False)
-            where = _users_position(frame)
+            where = users_position(frame)
             self._data.append(
                 DistributedData(
                     where=where,
@@ -252,17 +304,38 @@ class TensorFlowRecord:
             summed = not any(kwargs.get(name) is one for name, one in _NOT_SUMMED.items())
             mean = self._losses.mean_of(values) if summed else None
             seen = OptimizerUpdates(
-                where=_users_position(sys._getframe(1)),
+                where=users_position(sys._getframe(1)),
                 replicas=int(strategy.num_replicas_in_sync),
                 variables=tuple(_shapes(values)),
                 optimizer=type(optimizer).__name__,
                 of_mean=mean is not None,
+                divided_by=mean.divided_by if mean is not None else None,
                 scaled=mean is not None and mean.scaled,
                 mean_at=mean.where if mean is not None else None,
             )
             if seen not in self._updates:
                 self._updates.append(seen)
         return original(optimizer, *args, **kwargs)
+
+
+def _not_finite(results: Any) -> str:
+    """``"nan"`` or ``"inf"`` if one of the numbers among the results is that; else empty."""
+    for one in results if isinstance(results, (list, tuple)) else [results]:
+        kind = getattr(one, "dtype", None)
+        if kind is None or not kind.is_floating or one.shape.rank != 0:
+            continue
+        value = float(one)
+        if not math.isfinite(value):
+            return "nan" if math.isnan(value) else "inf"
+    return ""
+
+
+def _digest(given: Any) -> str:
+    """A hash of a mapping of numbers; empty if there is none."""
+    if not isinstance(given, dict) or not given:
+        return ""
+    text = repr(sorted((str(name), float(value)) for name, value in given.items()))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _raised_at(error: BaseException) -> Position | None:
@@ -278,7 +351,7 @@ def _raised_at(error: BaseException) -> Position | None:
 
 def _pipeline(policy: str, frame: FrameType) -> Pipeline:
     trains = not _is_called_by(frame, _ONLY_READ)
-    return Pipeline(_users_position(frame), policy, trains=trains)
+    return Pipeline(users_position(frame), policy, trains=trains)
 
 
 def _whole(value: Any) -> int | None:
@@ -310,21 +383,6 @@ def _shapes(values: Sequence[Any]) -> Iterator[tuple[int, ...]]:
         shape = getattr(value[1] if isinstance(value, tuple) else value, "shape", None)
         if shape is not None:
             yield tuple(-1 if size is None else int(size) for size in shape)
-
-
-def _users_position(frame: FrameType | None) -> Position | None:
-    """The user's line, on the main thread if a thread for a replica has none."""
-    found = _users_frame(frame)
-    return found or _users_frame(sys._current_frames().get(threading.main_thread().ident or 0))
-
-
-def _users_frame(frame: FrameType | None) -> Position | None:
-    while frame is not None:
-        code = frame.f_code
-        if is_user_code(code.co_filename):
-            return Position(file=code.co_filename, line=frame.f_lineno, function=code.co_name)
-        frame = frame.f_back
-    return None
 
 
 def _is_called_by(frame: FrameType | None, names: frozenset[str]) -> bool:

@@ -17,11 +17,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...model import Position
+from ...model.tensorflow import SummedMean
 from ...model.user_code import is_user_code
+from .tensorflow_lines import users_position
 
 #: Operations that leave a loss as large as it was.
 _SAME = frozenset({"Identity", "Cast", "CheckNumerics", "EnsureShape", "Reshape", "Squeeze"})
 _ADDS, _SCALES = frozenset({"Add", "AddV2", "AddN"}), frozenset({"Mul", "RealDiv", "DivNoNan"})
+_DIVIDES = frozenset({"RealDiv", "DivNoNan"})
 #: Operations that are looked through before a loss counts as not known.
 _MOST_OPERATIONS = 64
 #: The class of a thread in which a strategy runs the user's function.
@@ -34,6 +37,7 @@ class Mean:
 
     where: Position | None
     scaled: bool  # whether it was multiplied or divided afterwards
+    divided_by: float | None  # a constant, if it is a sum that is divided by it
 
 
 class LossRecord:
@@ -44,12 +48,17 @@ class LossRecord:
         self._means: weakref.WeakKeyDictionary[Any, Mean] = weakref.WeakKeyDictionary()
         #: By the operation of a collective, the line of the function that a replica runs.
         self._of_replicas: weakref.WeakKeyDictionary[Any, Position] = weakref.WeakKeyDictionary()
+        #: Of each graph, sums over replicas of means over their own batches.
+        self._sums: weakref.WeakKeyDictionary[Any, list[tuple[Any, SummedMean]]] = (
+            weakref.WeakKeyDictionary()
+        )
         #: Where the user wrote a line of a file that AutoGraph has generated.
         self._origins: dict[tuple[str, int], Position] = {}
 
     def install(self) -> None:
         """Look at losses from now on."""
         from tensorflow.python.autograph.pyct import origin_info
+        from tensorflow.python.distribute import distribute_lib
         from tensorflow.python.eager import backprop
 
         original, maps = backprop.GradientTape.gradient, origin_info.create_source_map
@@ -74,6 +83,17 @@ class LossRecord:
                 )
             return found
 
+        reduces = distribute_lib.StrategyBase.reduce
+
+        @functools.wraps(reduces)
+        def reduce(strategy: Any, reduce_op: Any, value: Any, axis: Any = None) -> Any:
+            __tracebackhide__ = True
+            made = reduces(strategy, reduce_op, value, axis)
+            if axis is None and str(getattr(reduce_op, "name", reduce_op)).upper() == "SUM":
+                record._note_sum(strategy, value, made)
+            return made
+
+        distribute_lib.StrategyBase.reduce = reduce
         backprop.GradientTape.gradient = gradient
         origin_info.create_source_map = create_source_map
 
@@ -84,11 +104,35 @@ class LossRecord:
         found = _mean(target)
         if found is None:
             return
-        op, scaled = found
-        mean = Mean(self.users_line(op), scaled)
+        op, scaled, divided_by = found
+        mean = Mean(self.users_line(op), scaled, divided_by)
         for one in gradients if isinstance(gradients, (list, tuple)) else [gradients]:
             if hasattr(one, "op"):
                 self._means[one.op] = mean
+
+    def _note_sum(self, strategy: Any, value: Any, made: Any) -> None:
+        """Remember a sum over replicas of means over their own batches, in a graph."""
+        own = getattr(value, "values", (value,))
+        if strategy.num_replicas_in_sync < 2 or not hasattr(made, "graph"):
+            return
+        if not own or not hasattr(own[0], "graph"):
+            return
+        found = _mean(own[0])
+        if found is None or found[1] or found[2] is not None or not hasattr(made, "op"):
+            return
+        noted = SummedMean(
+            where=self.users_line(made.op) or users_position(sys._getframe(1)),
+            mean_at=self.users_line(found[0]),
+            replicas=int(strategy.num_replicas_in_sync),
+        )
+        graph = made.graph
+        while graph is not None:  # a loop in a graph is a graph within it
+            self._sums.setdefault(graph, []).append((made, noted))
+            graph = getattr(graph, "outer_graph", None)
+
+    def sums_in(self, graph: Any) -> list[SummedMean]:
+        """The sums of means in a graph that nothing in it divides afterwards."""
+        return [noted for made, noted in self._sums.get(graph, ()) if not _is_scaled(made)]
 
     def mean_of(self, values: Sequence[Any]) -> Mean | None:
         """The mean of which all these gradients are, unchanged; None if there is none."""
@@ -138,10 +182,11 @@ class LossRecord:
         return Position(file=file, line=line, function=function) if is_user_code(file) else None
 
 
-def _mean(target: Any) -> tuple[Any, bool] | None:
+def _mean(target: Any) -> tuple[Any, bool, float | None] | None:
     """The operation that takes the mean of a loss over the batch, and whether it is scaled later.
 
-    Other terms may be added to it. None if there is none.
+    A sum that is divided by a constant is one, too; the constant comes with it. Other terms may be
+    added to it. None if there is none.
     """
     waiting = [(target.op, False)]
     for _ in range(_MOST_OPERATIONS):
@@ -149,7 +194,13 @@ def _mean(target: Any) -> tuple[Any, bool] | None:
             return None
         op, scaled = waiting.pop(0)
         if op.type == "Mean" and _is_of_batch(op):
-            return op, scaled
+            return op, scaled, None
+        if op.type in _DIVIDES and (by := _constant(op.inputs[1])) is not None:
+            of = op.inputs[0].op
+            while of.type in _SAME:
+                of = of.inputs[0].op
+            if of.type == "Sum" and _is_of_batch(of):
+                return op, scaled, by
         if op.type in _SAME:
             waiting.append((op.inputs[0].op, scaled))
         elif op.type in _ADDS:
@@ -157,6 +208,26 @@ def _mean(target: Any) -> tuple[Any, bool] | None:
         elif op.type in _SCALES:
             waiting += [(one.op, True) for one in op.inputs]
     return None
+
+
+def _is_scaled(tensor: Any) -> bool:
+    """Whether what is made of a tensor in its graph multiplies or divides it."""
+    waiting, seen = [tensor], 0
+    while waiting and seen < _MOST_OPERATIONS:
+        for op in waiting.pop().consumers():
+            seen += 1
+            if op.type in _SCALES:
+                return True
+            if op.type in _SAME or op.type in _ADDS:
+                waiting += op.outputs
+    return False
+
+
+def _constant(tensor: Any) -> float | None:
+    from tensorflow.python.framework import tensor_util
+
+    found = tensor_util.constant_value(tensor)
+    return float(found) if found is not None and found.size == 1 else None
 
 
 def _is_of_batch(op: Any) -> bool:

@@ -17,6 +17,7 @@ import numpy as np
 
 from ...model import Position
 from ...model.partition import Epoch, LoaderPartition
+from ...model.tensorflow import PipelineRead
 
 #: Of so many batches of a pass, and of so many samples, fingerprints are taken.
 _BATCHES, _SAMPLES = 64, 1024
@@ -39,6 +40,9 @@ class _Pass:
     sizes: Counter[int] = field(default_factory=Counter)
     #: How many it had given when the next pass began; None while this is the last one.
     after: tuple[int, int] | None = None
+    ended: bool = False
+    #: The first batch whose numbers were not all finite, counted from 1; 0 for none.
+    not_finite: int = 0
 
 
 class Pipeline:
@@ -91,7 +95,9 @@ class Pipeline:
 
             def note() -> Any:
                 marks = [tf.raw_ops.Fingerprint(data=t, method="farmhash64") for t in seen]
-                return tf.numpy_function(self._note, [number, given, *marks], tf.bool)
+                finite = [tf.reduce_all(tf.math.is_finite(t)) for t in seen if t.dtype.is_floating]
+                whole = tf.reduce_all(tf.stack(finite)) if finite else tf.constant(True)
+                return tf.numpy_function(self._note, [number, given, whole, *marks], tf.bool)
 
             noted = tf.cond(number < _BATCHES, note, lambda: tf.constant(True))
             with tf.control_dependencies([noted]):
@@ -103,14 +109,49 @@ class Pipeline:
                 look(number, *element) if isinstance(element, tuple) else look(number, element)
             )
         )
+        if found != _ENDLESS:
+            observed = self._noting_end(observed, found)
         return observed.with_options(options)
 
-    def _note(self, number: Any, given: Any, *marks: Any) -> bool:
+    def _noting_end(self, dataset: Any, cardinality: int) -> Any:
+        """The same data set, which notes when all of it was given."""
+        import tensorflow as tf
+
+        specs = tf.nest.flatten(dataset.element_spec)
+        if not all(
+            isinstance(spec, tf.TensorSpec) and spec.shape.rank is not None for spec in specs
+        ):
+            return dataset
+
+        def note(_: Any) -> Any:
+            return tf.numpy_function(self._note_end, [], tf.bool)
+
+        def empty(_: Any) -> Any:
+            made = [tf.zeros([size or 0 for size in x.shape], x.dtype) for x in specs]
+            return tf.nest.pack_sequence_as(dataset.element_spec, made)
+
+        # an element that is dropped when it is asked for, which is after the last one
+        end = tf.data.Dataset.range(1).filter(note).map(empty)
+        whole = dataset.concatenate(end)
+        return (
+            whole.apply(tf.data.experimental.assert_cardinality(cardinality))
+            if cardinality >= 0
+            else whole
+        )
+
+    def _note_end(self) -> bool:
+        if self._passes:
+            self._passes[-1].ended = True
+        return False
+
+    def _note(self, number: Any, given: Any, whole: Any, *marks: Any) -> bool:
         try:
             before = (int(given[0]), int(given[1]))
             if number == 0:
                 self._begin(before)
             last = self._passes[-1]
+            if not whole and not last.not_finite:
+                last.not_finite = int(number) + 1
             rows = min(len(one) for one in marks)
             last.sizes[len(marks[0])] += 1
             if len(last.content) < _SAMPLES and not last.repeats:
@@ -155,6 +196,23 @@ class Pipeline:
             expected_batches=self.expected if self.expected >= 0 else None,
             epochs=tuple(self._epoch(one, total) for one in self._passes),
             problem=self.problem,
+        )
+
+    def read(self) -> PipelineRead:
+        """What this run read."""
+        total = self._total()
+        passes = [one for one in self._passes if one.run == self.run]
+        counts = [
+            tuple(end - begin for begin, end in zip(one.before, one.after or total, strict=True))
+            for one in passes
+        ]
+        return PipelineRead(
+            where=self.where,
+            trains=self.trains,
+            batches=tuple(batches for batches, _ in counts),
+            samples=tuple(samples for _, samples in counts),
+            ended=tuple(one.ended for one in passes),
+            not_finite=passes[-1].not_finite if passes else 0,
         )
 
     def _total(self) -> tuple[int, int]:
@@ -227,6 +285,10 @@ class SampleRecord:
             pipeline.problem, pipeline.uncounted_in = f"{type(error).__name__}: {error}", self.run
         self.pipelines = [*self.pipelines, pipeline][-_PIPELINES:]
         return observed
+
+    def reads(self) -> tuple[PipelineRead, ...]:
+        """What this run read from each pipeline."""
+        return tuple(one.read() for one in self.pipelines if one.last_run == self.run)
 
     def described(
         self, namespace: Mapping[str, Any], names: list[str] | None

@@ -135,6 +135,10 @@ class StepTrace:
             self._updating.add(graph)
             graph = getattr(graph, "outer_graph", None)
 
+    def is_updating(self, graph: Any) -> bool:
+        """Whether an optimizer updates variables in a graph."""
+        return graph in self._updating
+
     def executed(self, graph: Any) -> None:
         """Note that a graph has been executed."""
         if self._started_ns and graph in self._updating:

@@ -36,6 +36,7 @@ class _Variable:
     name: str  # in there; empty if it is the variable itself
     role: ParityRole
     copies: tuple[Any, ...]  # of this worker, one for each replica
+    own: bool  # whether each replica has a value of its own
 
     @property
     def full_name(self) -> str:
@@ -53,8 +54,14 @@ class _Held:
 def values(
     namespace: Mapping[str, Any], names: list[str] | None
 ) -> Iterator[tuple[str, ParityRole, torch.Tensor]]:
-    """Name, role and value of each variable; those that cannot be read are left out."""
+    """Name, role and value of each variable; those that cannot be read are left out.
+
+    So are those of which each replica has a value of its own until they are read together, such as
+    a metric's sums and the moving averages of batch normalisation.
+    """
     for held in _find(namespace, names).variables:
+        if held.own:
+            continue
         value = None
         with contextlib.suppress(Exception):  # its strategy may have ended
             value = _tensor(held.copies[0])
@@ -151,7 +158,7 @@ def _find(namespace: Mapping[str, Any], names: list[str] | None) -> _Held:
         if id(copies[0]) not in known and hasattr(copies[0], "shape") and copies[0].dtype.size:
             known.add(id(copies[0]))
             name = renumbered(root, _own_name(variable, copies[0])) if named else ""
-            held.variables.append(_Variable(root, kind, name, role, copies))
+            held.variables.append(_Variable(root, kind, name, role, copies, _is_own(copies[0])))
 
     def add_optimizer(root: str, optimizer: Any) -> None:
         found = getattr(optimizer, "variables", ())
@@ -195,6 +202,16 @@ def _copies(variable: Any) -> tuple[Any, ...]:
     if isinstance(variable, tf.distribute.DistributedValues):
         return tuple(variable.values)
     return (variable,)
+
+
+def _is_own(copy: Any) -> bool:
+    """Whether a copy belongs to a variable whose replicas are combined only when it is read."""
+    import tensorflow as tf
+
+    container = getattr(copy, "_distributed_container", None)
+    owner = container() if callable(container) else None
+    kind = getattr(owner, "synchronization", None)
+    return bool(kind is tf.VariableSynchronization.ON_READ)
 
 
 def _own_name(variable: Any, copy: Any) -> str:

@@ -1,0 +1,79 @@
+"""Titles and facts of the findings about workers that do not train the same thing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ddt_notebook.formatting import count, listing, ranks_text
+from ddt_notebook.model import Fact, Finding
+
+
+def _workers_apart(finding: Finding) -> str:
+    values = finding.values
+    when = (
+        f"before the first execution of {values['graph']}"
+        if not values["executed"]
+        else f"after {count(values['executed'], 'execution')} of {values['graph']}"
+    )
+    if "numbers" in values:
+        given = listing([f"{number:.6g}" for number in values["numbers"]])
+        return f"{values['variable']} differs between the workers {when}: {given}"
+    others = (
+        f", and so do {values['apart'] - 1} of the other {values['variables'] - 1} variables"
+        if values["apart"] > 1
+        else ""
+    )
+    return f"the copies of {values['variable']} differ between the workers {when}{others}"
+
+
+def _batches_read(fact: Fact) -> str:
+    read = [
+        f"rank {rank} read {count(batches, 'batch')} with {count(samples, 'sample')}"
+        for rank, batches, samples in zip(
+            fact.ranks, fact.values["batches"], fact.values["samples"], strict=True
+        )
+    ]
+    return listing(read)
+
+
+TITLES: dict[str, str | Callable[[Finding], str]] = {
+    "workers-apart": _workers_apart,
+    "adapted-apart": (
+        "adapt() computed other statistics or another vocabulary for {layer} on each worker"
+    ),
+    "weighed-apart": "fit was given other class weights on each worker",
+    "shares-end-early": lambda f: (
+        f"the share of {ranks_text(f.ranks)} ended after "
+        f"{count(f.values['fewest'], 'batch')}, those of others after up to "
+        f"{f.values['most']:,}"
+    ),
+    "step-not-finite": "{graph} returned {value} after {executed:execution} and from then on",
+    "variables-not-finite": (
+        "{variable} holds nan or inf on {holding:ranks} after {executed:execution} of {graph}"
+    ),
+    "replica-means-summed": (
+        "the sum of the means of {size} replicas was taken: it is {size} times as large as the mean"
+    ),
+}
+FACTS: dict[str, str | Callable[[Fact], str]] = {
+    "checkpoint-found": "only {ranks} found a checkpoint and restored it",
+    "variable-written": lambda f: (
+        f"{ranks_text(f.ranks)} assigned {f.values['variable']} outside of the strategy's updates, "
+        f"{count(f.values['times'], 'time')}"
+    ),
+    "strategy-keeps-equal": (
+        "the strategy makes the same update on all workers, and never compares their variables: "
+        "what differs once stays apart"
+    ),
+    "own-data": "it was computed from each worker's own data, and all train one model with it",
+    "batches-read": _batches_read,
+    "batches-empty": (
+        "TensorFlow gives a worker whose data have ended empty batches until all have ended"
+    ),
+    "batch-not-finite": "batch {batch} of {ranks} holds nan or inf",
+    "replica-mean-at": "each replica takes its mean at {place}",
+    "divided-by-own-batch": lambda f: (
+        f"the sum of the losses is divided by {f.values['by']:.0f}, the size of each worker's own "
+        "batch"
+    ),
+}

@@ -1,0 +1,279 @@
+"""Takes fingerprints of variables that a strategy keeps equal on all workers, and notes writes.
+
+A graph that contains collectives lists the variables that it reads. Their fingerprints are taken
+before its first executions, then less and less often, and at the end of a run. What writes such a
+variable between executions, on this worker only, is noted with the user's line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import weakref
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from ...model import Position
+from ...model.tensorflow import (
+    AdaptedLayer,
+    MirroredState,
+    MirroredVariables,
+    RestoredCheckpoint,
+    VariableWrite,
+)
+from ..after_import import AfterImport
+from .tensorflow_lines import users_position
+
+#: Elements that are read of one variable and of all of a graph; larger ones are left out.
+_MOST_ELEMENTS, _MOST_TOGETHER = 1 << 18, 1 << 20
+#: Graphs, states of a graph, writes, restored checkpoints and layers that are kept of a run.
+_MOST_GRAPHS, _MOST_STATES, _MOST_WRITES, _MOST = 8, 24, 40, 20
+#: Stands for a value that is not finite: its bits may differ where nothing else does.
+_NOT_FINITE = -1
+#: The base class of layers that `adapt` to data, and the attributes that hold what they found.
+_ADAPTS = ("tf_keras.src.engine.base_preprocessing_layer", "PreprocessingLayer")
+
+
+class _Graph:
+    """The variables that a graph reads, and what they were before its executions."""
+
+    def __init__(self, variables: Mapping[str, Any]) -> None:
+        self.variables = {name: weakref.ref(one) for name, one in variables.items()}
+        self.executed = 0
+        self.states: list[MirroredState] = []
+        self.where: Position | None = None
+
+    def sample(self, executed: int) -> None:
+        """Add the present state."""
+        values, numbers = [], []
+        for ref in self.variables.values():
+            value = _value(ref())
+            whole = value is not None and bool(np.isfinite(value).all())
+            values.append(
+                zlib.crc32(np.ascontiguousarray(value))
+                if whole and value is not None
+                else _NOT_FINITE
+            )
+            numbers.append(
+                value.item() if whole and value is not None and value.size == 1 else None
+            )
+        state = MirroredState(executed=executed, values=tuple(values), numbers=tuple(numbers))
+        self.states = [*self.states[: _MOST_STATES - 1], state]
+
+
+class ReplicaRecord:
+    """The variables of this worker that every worker should have alike."""
+
+    def __init__(self) -> None:
+        self._graphs: dict[str, _Graph] = {}
+        #: All variables that strategies mirror on this worker.
+        self._all: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        #: Of each graph, the variables of this worker that a strategy mirrors; kept while it lives.
+        self._known: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
+        self._writes: dict[tuple[str, Position | None], VariableWrite] = {}
+        self._restored: list[RestoredCheckpoint] = []
+        self._adapted: list[AdaptedLayer] = []
+        self._executed = 0
+
+    def begin_run(self) -> None:
+        """Forget the run before."""
+        self._graphs.clear()
+        self._writes.clear()
+        self._restored.clear()
+        self._adapted.clear()
+        self._executed = 0
+
+    def install(self) -> None:
+        """Note from now on what writes variables."""
+        from tensorflow.python.checkpoint import checkpoint
+        from tensorflow.python.distribute import values
+
+        made = values.MirroredVariable.__init__
+
+        @functools.wraps(made)
+        def makes(variable: Any, *args: Any, **kwargs: Any) -> None:
+            made(variable, *args, **kwargs)
+            self._all[id(variable)] = variable
+
+        values.MirroredVariable.__init__ = makes
+        for name in ("assign", "assign_add", "assign_sub"):
+            _before(values.DistributedVariable, name, self._writes_variable)
+        _before(checkpoint.TrackableSaver, "restore", self._restores)
+        module, kind = _ADAPTS
+        AfterImport(module, functools.partial(self._watch_layers, kind)).install()
+
+    def _watch_layers(self, kind: str, module: ModuleType) -> None:
+        layer = getattr(module, kind, None)
+        if layer is None or not hasattr(layer, "adapt"):
+            return
+        original = layer.adapt
+
+        @functools.wraps(original)
+        def adapt(layer: Any, *args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            made = original(layer, *args, **kwargs)
+            with contextlib.suppress(Exception):  # a layer of the user's own kind
+                self._note_adapted(layer)
+            return made
+
+        layer.adapt = adapt
+
+    # -- executions ----------------------------------------------------------------------------
+
+    def executes(self, name: str, graph: Any) -> None:
+        """Note that a graph with collectives is about to be executed."""
+        self._executed += 1
+        known = self._graphs.get(name)
+        if known is None:
+            if len(self._graphs) >= _MOST_GRAPHS:
+                return
+            known = self._graphs[name] = _Graph(self._mirrored(graph))
+            known.where = users_position(sys._getframe(1))
+        elif not known.variables:
+            known.variables = {n: weakref.ref(v) for n, v in self._mirrored(graph).items()}
+        executed = known.executed
+        known.executed += 1
+        if known.variables and executed & (executed - 1) == 0:  # 0, 1, 2, 4, 8, …
+            with contextlib.suppress(Exception):  # a variable that cannot be read here
+                known.sample(executed)
+
+    def executions(self, name: str) -> int:
+        """How often a graph was executed in this run; 0 for one that is not watched."""
+        known = self._graphs.get(name)
+        return known.executed if known is not None else 0
+
+    def _mirrored(self, graph: Any) -> dict[str, Any]:
+        """The variables that a graph reads and a strategy mirrors, by name."""
+        if graph in self._known:
+            return self._known[graph]
+        owners = {
+            id(copy.handle): one
+            for one in list(self._all.values())
+            for copy in one._values
+            if hasattr(copy, "handle")
+        }
+        read = {
+            id(owner): owner
+            for of, _ in graph.captures
+            if (owner := owners.get(id(of))) is not None
+        }
+        found = [
+            (one.name.partition(":")[0], str(one._unique_id), one)
+            for one in read.values()
+            if one.dtype.is_floating and (one.shape.num_elements() or 0) <= _MOST_ELEMENTS
+        ]
+        found.sort(key=lambda entry: (entry[0], len(entry[1]), entry[1]))
+        named: dict[str, Any] = {}
+        total, alike = 0, Counter[str]()
+        for name, _, one in found:
+            total += one.shape.num_elements() or 0
+            if total > _MOST_TOGETHER:
+                break
+            alike[name] += 1
+            named[name if alike[name] == 1 else f"{name} ({alike[name]})"] = one
+        self._known[graph] = named
+        return named
+
+    def observed(self) -> dict[str, Any]:
+        """What was observed of variables, as fields of `RankTensorFlow`."""
+        mirrored = []
+        for name, graph in self._graphs.items():
+            if not graph.variables:
+                continue
+            with contextlib.suppress(Exception):  # the strategy may have ended
+                if not graph.states or graph.states[-1].executed != graph.executed:
+                    graph.sample(graph.executed)
+            mirrored.append(
+                MirroredVariables(
+                    graph=name,
+                    where=graph.where,
+                    names=tuple(graph.variables),
+                    states=tuple(graph.states),
+                )
+            )
+        return {
+            "mirrored": tuple(mirrored),
+            "writes": tuple(self._writes.values()),
+            "restored": tuple(self._restored),
+            "adapted": tuple(self._adapted),
+        }
+
+    # -- what is noted between executions ------------------------------------------------------
+
+    def _writes_variable(self, variable: Any, *_: Any, **__: Any) -> None:
+        import tensorflow as tf
+
+        in_replica = tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context()
+        if not tf.executing_eagerly() or in_replica or not variable.dtype.is_floating:
+            return
+        where = users_position(sys._getframe(2))
+        key = variable.name.partition(":")[0], where
+        known = self._writes.get(key)
+        if known is not None:
+            self._writes[key] = replace(known, times=known.times + 1, last=self._executed)
+        elif len(self._writes) < _MOST_WRITES:
+            self._writes[key] = VariableWrite(
+                variable=key[0], where=where, first=self._executed, last=self._executed
+            )
+
+    def _restores(self, saver: Any, save_path: Any = None, *_: Any, **__: Any) -> None:
+        if len(self._restored) < _MOST:
+            self._restored.append(
+                RestoredCheckpoint(
+                    where=users_position(sys._getframe(2)),
+                    found=save_path is not None,
+                    executed=self._executed,
+                )
+            )
+
+    def _note_adapted(self, layer: Any) -> None:
+        if len(self._adapted) == _MOST:
+            return
+        held = [np.asarray(one) for one in layer.get_weights()]
+        held += [
+            np.asarray(getattr(layer, name))
+            for name in ("mean", "variance")
+            if hasattr(layer, name)
+        ]
+        if hasattr(layer, "get_vocabulary"):
+            held.append(np.asarray(list(map(str, layer.get_vocabulary()))))
+        digest = 0
+        for one in held:
+            text = one.tobytes() if one.dtype != object else repr(one.tolist()).encode()
+            digest = zlib.crc32(text, digest)
+        self._adapted.append(
+            AdaptedLayer(
+                where=users_position(sys._getframe(2)),
+                layer=type(layer).__name__,
+                content=digest if held else 0,
+            )
+        )
+
+
+def _value(variable: Any) -> Any:
+    """The copy of a variable on this worker; None if it is gone."""
+    if variable is None:
+        return None
+    values = getattr(variable, "_values", None)
+    return np.asarray((values[0] if values else variable).numpy())
+
+
+def _before(owner: Any, name: str, note: Callable[..., None]) -> None:
+    """Have a function called before a method, with its arguments."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        with contextlib.suppress(Exception):  # TensorFlow reports arguments that do not fit
+            note(*args, **kwargs)
+        return original(*args, **kwargs)
+
+    setattr(owner, name, call)

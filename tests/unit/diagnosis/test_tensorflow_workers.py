@@ -1,0 +1,206 @@
+"""What workers of TensorFlow observed of variables, shares and numbers, without TensorFlow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ddt_notebook.diagnosis import diagnose
+from ddt_notebook.model import Snapshot
+from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition
+from ddt_notebook.model.tensorflow import (
+    AdaptedLayer,
+    KerasFit,
+    MirroredState,
+    MirroredVariables,
+    NotFiniteResult,
+    OptimizerUpdates,
+    PipelineRead,
+    RankTensorFlow,
+    RestoredCheckpoint,
+    SummedMean,
+    VariableWrite,
+)
+
+from .builders import all_reduce, at, call, fact, only, rank, snapshot
+
+_DIFFER, _UNEVEN = "tensorflow-workers-differ", "tensorflow-shares-uneven"
+_NAMES = ("SGD/m/bias", "dense/kernel", "learning_rate")
+
+
+def _workers(*fields: dict[str, Any], source: str = "pass") -> Snapshot:
+    scene = snapshot(rank(0, all_reduce()), rank(1, all_reduce()), source=source, outcome="ok")
+    common = {"updates": (OptimizerUpdates(replicas=2),)}
+    seen = (RankTensorFlow(**{"rank": n, **common, **one}) for n, one in enumerate(fields))
+    return replace(scene, framework="tensorflow", tensorflow=tuple(seen))
+
+
+def _mirrored(
+    *states: tuple[int, tuple[int, ...], float], names: tuple[str, ...] = _NAMES
+) -> dict[str, Any]:
+    made = (
+        MirroredState(executed=executed, values=values, numbers=(None, None, rate))
+        for executed, values, rate in states
+    )
+    one = MirroredVariables(graph="step()", where=at(4), names=names, states=tuple(made))
+    return {"mirrored": (one,)}
+
+
+_EQUAL = _mirrored((0, (1, 2, 3), 0.1), (8, (4, 5, 3), 0.1))
+_SLOWER = _mirrored((0, (1, 2, 3), 0.1), (8, (6, 7, 8), 0.05))
+_OTHER_START = _mirrored((0, (1, 9, 3), 0.1), (8, (4, 10, 3), 0.1))
+
+
+def test_variables_that_a_worker_assigned_alone_are_told_at_that_line() -> None:
+    write = {"writes": (VariableWrite(variable="learning_rate", where=at(6), first=5, last=7),)}
+    finding = only(diagnose(_workers(_EQUAL, _SLOWER | write)))
+    assert (finding.cause, finding.ranks, finding.confidence) == (_DIFFER, [1], "certain")
+    assert {place.line for place in finding.places.values()} == {6}
+    assert finding.values["numbers"] == (0.1, 0.05)
+
+
+def test_a_checkpoint_that_one_worker_found_is_told_at_the_line_that_restored_it() -> None:
+    restored = [
+        {"restored": (RestoredCheckpoint(where=at(3), found=found),)} for found in (True, False)
+    ]
+    finding = only(diagnose(_workers(_EQUAL | restored[0], _OTHER_START | restored[1])))
+    assert (finding.cause, finding.ranks) == (_DIFFER, [1])
+    assert fact(finding, "checkpoint-found").ranks == (0,)
+    assert {place.line for place in finding.places.values()} == {3}
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (_EQUAL, False),
+        (_OTHER_START, True),
+        (_mirrored((0, (1, 9, 3), 0.1), names=("a", "b", "c")), False),
+        (_mirrored((3, (1, 9, 3), 0.1)), False),
+        (_OTHER_START | {"updates": (OptimizerUpdates(replicas=1),)}, False),
+    ],
+    ids=["equal", "apart", "other variables", "other moments", "no strategy of all"],
+)
+def test_variables_are_compared_at_the_same_moments(other: dict[str, Any], told: bool) -> None:
+    findings = diagnose(_workers(_EQUAL, other)).findings
+    assert [one.cause for one in findings] == [_DIFFER] * told
+    assert all(one.confidence == "likely" for one in findings)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        ({"content": 1}, {"content": 2}, True),
+        ({"content": 1}, {"content": 1}, False),
+        ({"content": 0}, {"content": 2}, False),
+        ({"content": 1}, {"content": 2, "where": at(9)}, False),
+        ({"content": 1}, {"content": 2, "layer": "TextVectorization"}, False),
+    ],
+    ids=["apart", "equal", "not known", "other lines", "other layers"],
+)
+def test_statistics_of_each_workers_own_data(
+    first: dict[str, Any], second: dict[str, Any], told: bool
+) -> None:
+    layers = [
+        {"adapted": (AdaptedLayer(**{"layer": "Normalization", "where": at(3), **one}),)}
+        for one in (first, second)
+    ]
+    findings = diagnose(_workers(*layers)).findings
+    assert [(one.cause, one.kind) for one in findings] == [(_DIFFER, "adapted-apart")] * told
+
+
+@pytest.mark.parametrize("weights", [("a", "b"), ("a", ""), ("a", "a"), ("", "")])
+def test_class_weights_of_each_workers_own_labels(weights: tuple[str, str]) -> None:
+    fits = [{"fits": (KerasFit(where=at(5), class_weight=one),)} for one in weights]
+    findings = diagnose(_workers(*fits)).findings
+    assert [one.kind for one in findings] == ["weighed-apart"] * (weights[0] != weights[1])
+
+
+def _read(batches: int, *, ended: bool = True, **fields: Any) -> dict[str, Any]:
+    read = PipelineRead(
+        where=at(5), batches=(batches,), samples=(8 * batches,), ended=(ended,), **fields
+    )
+    return {"reads": (read,)}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        (_read(12), _read(4), True),
+        (_read(12), _read(12), False),
+        (_read(12), _read(10), False),  # TensorFlow reads two batches ahead
+        (_read(100), _read(96), False),
+        (_read(12), _read(4, ended=False), False),
+        (_read(12, trains=False), _read(4, trains=False), False),
+    ],
+    ids=["uneven", "even", "read ahead", "a remainder", "not ended", "an evaluation"],
+)
+def test_shares_that_end_early(first: dict[str, Any], second: dict[str, Any], told: bool) -> None:
+    findings = diagnose(_workers(first, second)).findings
+    assert [(one.cause, one.ranks) for one in findings] == [(_UNEVEN, [1])] * told
+
+
+@pytest.mark.parametrize(
+    ("lasting", "bad", "cause", "ranks"),
+    [
+        (True, (0, 5), "nan-from-one-rank", [1]),
+        (True, (0, 0), "loss-not-finite", [0, 1]),
+        (False, (0, 0), None, []),
+    ],
+    ids=["data of one worker", "no data", "passing"],
+)
+def test_steps_that_return_nan(
+    lasting: bool, bad: tuple[int, int], cause: str | None, ranks: list[int]
+) -> None:
+    result = NotFiniteResult(graph="step()", where=at(4), executed=5, lasting=lasting)
+    seen = [_read(8, not_finite=one) | {"not_finite": (result,)} for one in bad]
+    findings = diagnose(_workers(*seen)).findings
+    assert [(one.cause, one.ranks) for one in findings] == ([(cause, ranks)] if cause else [])
+
+
+def test_variables_that_hold_nan_are_told_with_the_worker_whose_data_do() -> None:
+    held = _mirrored((0, (1, 2, 3), 0.1), (8, (4, -1, 3), 0.1))
+    finding = only(diagnose(_workers(held, _read(8, not_finite=3) | held)))
+    assert (finding.kind, finding.ranks) == ("variables-not-finite", [1])
+    assert fact(finding, "batch-not-finite").values == {"batch": 3}
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [("pass", True), ("loss = total / strategy.num_replicas_in_sync", False)],
+)
+def test_sums_of_means_over_replicas(source: str, found: bool) -> None:
+    seen = {"summed": (SummedMean(where=at(1), mean_at=at(1), replicas=2),)}
+    report = diagnose(_workers(seen, seen, source=source))
+    assert [one.cause for one in report.findings] == ["sum-shown-as-mean"] * found
+
+
+@pytest.mark.parametrize(("by", "told"), [(8.0, True), (16.0, False)])
+def test_losses_divided_by_each_workers_own_batch(by: float, told: bool) -> None:
+    updates = (
+        OptimizerUpdates(replicas=2, optimizer="SGD", of_mean=True, divided_by=by, mean_at=at(1)),
+    )
+    epoch = Epoch(number=1, run=1, batches=4, samples=32, trained=4)
+    loader = LoaderPartition(
+        name="data", dataset="tf.data", indexed=False, batch_size=8, epochs=(epoch,)
+    )
+    parts = tuple(RankPartition(rank=n, run=1, loaders=(loader,)) for n in range(2))
+    scene = replace(_workers({"updates": updates}, {"updates": updates}), partition=parts)
+    findings = diagnose(scene).findings
+    assert [one.cause for one in findings] == ["tensorflow-loss-not-divided"] * told
+
+
+def test_a_fit_that_resumed_on_one_worker_is_why_the_steps_differ() -> None:
+    calls = [call(op, 2) for op in ("train_function()", "broadcast")]
+    scene = snapshot(*(rank(n, one, blocked=True) for n, one in enumerate(calls)), outcome="hung")
+    seen = tuple(
+        RankTensorFlow(
+            rank=n,
+            fits=(KerasFit(where=at(2)),),
+            restored=(RestoredCheckpoint(where=at(2), found=found),),
+        )
+        for n, found in enumerate((True, False))
+    )
+    finding = only(diagnose(replace(scene, framework="tensorflow", tensorflow=seen)))
+    assert (finding.cause, finding.ranks, finding.waiting) == ("tensorflow-steps-differ", [0], [1])
