@@ -19,6 +19,15 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
 }
 FACTS: dict[str, str | Callable[[Fact], str]] = {
     "saved-under": "{ranks} saved under the tag {tag}",
+    "loaded": "{ranks} loaded {path}{at}",
+    "loaded-nothing": (
+        "engine.load_checkpoint() found no checkpoint on {ranks}{at}: it returns None and raises "
+        "nothing"
+    ),
+    "zero-init-begun": (
+        "{ranks} {builds|build} the model inside deepspeed.zero.Init{at}, where each layer "
+        "broadcasts its parameters, and {others:ranks} without"
+    ),
     "engine-accumulates": (
         "the engine has gradient_accumulation_steps = {passes}: it divides each loss by that, and "
         "every call of step() counts as one pass"

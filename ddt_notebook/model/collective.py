@@ -164,7 +164,8 @@ class Call:
             fields.append(("root", self.root))
         operation = known_operation(self.op)
         of_root = operation is not None and operation.root_sized and self.source != "call log"
-        uneven = operation is not None and operation.uneven
+        even = self.source == "call log" and bool(self.output_shapes)
+        uneven = operation is not None and operation.uneven and not even
         if self.shapes and not uneven and not of_root:
             # DeepSpeed's pipeline reduces a scalar on one stage, and one element on another
             fields.append(

@@ -43,7 +43,8 @@ class Operation:
     agrees
         Whether ``result`` is the same on every member afterwards.
     uneven
-        Whether sizes may differ between ranks.
+        Whether sizes may differ between ranks. If the call log has the shapes of outputs, too, the
+        call divided its tensors evenly, and all sizes are alike.
     root_sized
         Whether the Flight Recorder records the sizes on the root only.
     recorded_as
@@ -191,6 +192,7 @@ COLLECTIVES: dict[str, Operation] = {
         "output input output_split_sizes input_split_sizes group async_op",
         "input",
         "output",
+        outputs="output",
         uneven=True,
     ),
     "all_to_all": _op(

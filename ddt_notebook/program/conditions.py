@@ -41,6 +41,7 @@ _SIMPLE = (
     ast.unaryop,
 )  # fmt: skip
 #: The result of these functions is as long as their argument.
+_LAYERS = frozenset({"ModuleList", "Sequential"})
 _SAME_LENGTH = frozenset({"enumerate", "zip", "tqdm", "reversed", "list", "tuple"})
 _RANGES = frozenset({"range", "trange"})
 _RESIZING = frozenset({"append", "extend", "insert", "remove", "pop", "clear"})
@@ -286,6 +287,11 @@ class Conditions:
             case ast.Name(id=name) if name not in self._resized and depth < _DEPTH:
                 value = self._values.get(name)
                 return value is not None and self.is_fixed_range(value, depth + 1)
+            case ast.Call(args=[first, *_]) if called_name(iterable) == "enumerate":
+                return self.is_fixed_range(first, depth)
+            case ast.Attribute():  # the layers of a model
+                bound = self._bindings.get(_slot(iterable) or "", [])
+                return bool(bound) and all(called_name(one) in _LAYERS for one in bound)
         return False
 
     def is_configured_range(self, iterable: ast.expr) -> bool:

@@ -41,10 +41,8 @@ def lock_left_over(context: Context) -> Iterator[Finding]:
         places=context.places(waiting),
         facts=facts,
         confidence="likely",
-        slots={
-            "lock": file or "`lock` in the folder of the extension below TORCH_EXTENSIONS_DIR",
-            "holder": str(holder),
-        },
+        case="named" if file and holder is None else "",
+        slots={"lock": file},
     )
 
 

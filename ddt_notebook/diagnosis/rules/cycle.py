@@ -203,7 +203,10 @@ def _went_past(context: Context, members: frozenset[int]) -> Finding | None:
     if by_tensor and _names_differ(context, members):
         return None
     found: list[tuple[Reason, int, int]] = []
-    alike = len({context.halted[rank].kind for rank in members}) == 1
+    calls = [context.halted[rank] for rank in members]
+    # a library may have made a group of its own with the same ranks, as DeepSpeed does
+    twins = len({call.members for call in calls}) == 1 and calls[0].kind == "collective"
+    alike = len({call.kind for call in calls}) == 1 and not twins
     for waiter in sorted(members):
         call, caller = context.halted[waiter], context.reports[waiter]
         for rank in sorted(context.waits[waiter].missing & members):

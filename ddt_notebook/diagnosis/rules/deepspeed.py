@@ -11,7 +11,14 @@ from ddt_notebook import faults
 from ddt_notebook.diagnosis.advice import conclude, fixes
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Call, Fact, Finding
-from ddt_notebook.model.frameworks.deepspeed import ENGINE, LATE_STEP, SAVE_CHECKPOINT
+from ddt_notebook.model.frameworks.deepspeed import (
+    ENGINE,
+    LATE_STEP,
+    LOAD_CHECKPOINT,
+    SAVE_CHECKPOINT,
+    ZERO_INIT,
+)
+from ddt_notebook.symptoms.loader import symptom
 
 #: Causes that only say that ranks made other calls.
 _OUT_OF_STEP = frozenset(
@@ -21,7 +28,12 @@ _OUT_OF_STEP = frozenset(
     }
 )
 _CONFIG, _CHECKPOINT = "deepspeed-config-differs", "deepspeed-checkpoint-on-some-ranks"
-_UNDER_CONDITION = "collective-under-rank-condition"
+_NOT_FOUND, _ZERO_INIT = "deepspeed-checkpoint-not-found", "deepspeed-zero-init-on-some-ranks"
+_UNDER_CONDITION = frozenset(
+    {"collective-under-rank-condition", "collective-under-local-condition"}
+)
+#: Causes that say that ranks made other numbers of steps.
+_UNEVEN = frozenset({"uneven-iterations"})
 
 
 def tags_differ(context: Context) -> Iterator[Finding]:
@@ -77,12 +89,23 @@ def late_steps(context: Context) -> Iterator[Finding]:
 
 def explained(context: Context, finding: Finding) -> Finding:
     """Return a finding with the reason, or the card, that DeepSpeed's engines give it."""
+    loaded = _loads(context)
+    if finding.kind == "raised" and (missed := _found_nothing(context, finding, loaded)):
+        finding = replace(finding, symptom="D.1.6", stage=symptom("D.1.6").stage_title)
+        return replace(_with_cause(finding, _NOT_FOUND, *missed), confidence="likely")
     if not _is_of_deepspeed(context, finding):
         return finding
     cause = finding.cause or ""
+    if cause in _OUT_OF_STEP and (begun := _built_in_parts(context)) is not None:
+        more, fewer = begun.ranks, begun.values["others"]
+        return replace(
+            _with_cause(finding, _ZERO_INIT, begun), ranks=list(fewer), waiting=list(more)
+        )
+    if cause in _OUT_OF_STEP | _UNEVEN and (resumed := _resumed_apart(context, loaded)):
+        return _with_cause(finding, _NOT_FOUND, *resumed)
     if cause in _OUT_OF_STEP and (fact := _differing(context)) is not None:
         return _with_cause(finding, _CONFIG, fact)
-    if cause == _UNDER_CONDITION and _some_save(context, finding):
+    if cause in _UNDER_CONDITION and _some_save(context, finding):
         return _with_cause(finding, _CHECKPOINT)
     stand_in = faults.stand_in(cause, "deepspeed")
     return _with_cause(finding, stand_in) if stand_in is not None else finding
@@ -124,6 +147,80 @@ def _differing(context: Context) -> Fact | None:
             values = {"setting": name, "given": tuple(given)}
             return Fact(kind="engines-differ", ranks=tuple(settings), values=values)
     return None
+
+
+def _loads(context: Context) -> dict[int, Call]:
+    """Return the last load of a checkpoint of each rank that has made one."""
+    found: dict[int, Call] = {}
+    for rank, report in context.reports.items():
+        loads = [call for call in report.calls if call.op == LOAD_CHECKPOINT]
+        if loads:
+            found[rank] = loads[-1]
+    return found
+
+
+def _loaded(context: Context, loaded: dict[int, Call]) -> list[Fact]:
+    """Return what each rank has loaded: ranks with the same path share a fact."""
+    by_path: dict[str | None, list[int]] = {}
+    for rank, call in loaded.items():
+        by_path.setdefault(call.reduce_op, []).append(rank)
+    return [
+        Fact(
+            kind="loaded" if path is not None else "loaded-nothing",
+            place=context.place(loaded[ranks[0]].where, "called"),
+            ranks=tuple(ranks),
+            values={"path": path} if path is not None else {},
+        )
+        for path, ranks in by_path.items()
+    ]
+
+
+def _found_nothing(context: Context, finding: Finding, loaded: dict[int, Call]) -> list[Fact]:
+    """Return the loads that found nothing, if each of these ranks failed for a missing value."""
+    for rank in finding.ranks:
+        error = context.reports[rank].error
+        call = loaded.get(rank)
+        if error is None or "NoneType" not in error.message:
+            return []
+        if call is None or call.reduce_op is not None:
+            return []
+    return _loaded(context, {rank: loaded[rank] for rank in finding.ranks})
+
+
+def _resumed_apart(context: Context, loaded: dict[int, Call]) -> list[Fact]:
+    """Return what ranks have loaded, if at one line some found a checkpoint and others did not."""
+    lines = {call.where for call in loaded.values()}
+    found = {call.reduce_op is not None for call in loaded.values()}
+    if len(loaded) < len(context.reports) or len(lines) != 1 or len(found) == 1:
+        return []
+    return _loaded(context, loaded)
+
+
+def _built_in_parts(context: Context) -> Fact | None:
+    """Return where some ranks began `deepspeed.zero.Init`, if others have made an engine without.
+
+    An engine divides the parameters that are not divided yet, so each way alone is right.
+    """
+    begun, made = (
+        {
+            rank: [call for call in report.calls if call.op == op]
+            for rank, report in context.reports.items()
+        }
+        for op in (ZERO_INIT, ENGINE)
+    )
+    most = max(map(len, begun.values()), default=0)
+    more = [rank for rank, calls in begun.items() if len(calls) == most]
+    fewer = [rank for rank in begun if rank not in more]
+    if not fewer or min(len(made[rank]) for rank in fewer) < max(len(made[rank]) for rank in more):
+        return None
+    if any(not made[rank] for rank in fewer):
+        return None
+    return Fact(
+        kind="zero-init-begun",
+        place=context.place(begun[more[0]][-1].where, "called"),
+        ranks=tuple(more),
+        values={"others": tuple(fewer)},
+    )
 
 
 def _some_save(context: Context, finding: Finding) -> bool:

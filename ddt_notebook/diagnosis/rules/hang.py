@@ -338,7 +338,9 @@ def _reasons(
     context: Context, ranks: list[int], waiter: int, call: Call, state: str
 ) -> dict[int, Reason]:
     """Return why ``ranks`` never entered the call, as far as the source shows."""
-    if state not in ("finished", "running") or call.kind == "p2p":
+    if call.kind == "p2p":
+        return _left_messages(context, ranks, waiter, call) if state == "finished" else {}
+    if state not in ("finished", "running"):
         return {}
     if any(_other_group(context, rank, call) for rank in ranks):
         return {}
@@ -347,6 +349,24 @@ def _reasons(
         ranks = [rank for rank in ranks if not ahead(call, context.reports[rank])]
     found = {rank: _why_absent(context, rank, waiter, call) for rank in ranks}
     return {rank: reason for rank, reason in found.items() if reason is not None}
+
+
+def _left_messages(
+    context: Context, ranks: list[int], waiter: int, call: Call
+) -> dict[int, Reason]:
+    """Return why ranks ended a loop whose one line, of a library's method, exchanges messages."""
+    answers = RECEIVES if call.op in SENDS else SENDS
+    found: dict[int, Reason] = {}
+    for rank in ranks:
+        absent = context.reports.get(rank)
+        if absent is None or call.where is None or call.called_from is None:
+            continue
+        last = next((c for c in reversed(absent.calls) if c.op in answers), None)
+        if last is not None and last.peer == waiter and last.where == call.where:
+            reason = context.why_absent(call, context.reports[waiter], absent, None)
+            if reason is not None and reason.cause != "uneven-iterations":
+                found[rank] = reason
+    return found
 
 
 def _why_absent(context: Context, rank: int, waiter: int, call: Call) -> Reason | None:

@@ -9,6 +9,10 @@ from .description import Description
 #: the begin of a checkpoint, with its tag there.
 ENGINE, ENGINE_READY = "deepspeed.initialize", "deepspeed.initialize's end"
 SAVE_CHECKPOINT = "engine.save_checkpoint"
+#: What was loaded stands in place of a reduce operation; nothing, if no checkpoint was found.
+LOAD_CHECKPOINT = "engine.load_checkpoint"
+#: A context begins in which each layer is divided as it is made.
+ZERO_INIT = "deepspeed.zero.Init"
 #: The first step that again followed as many passes as the engine itself accumulates; this number
 #: stands in place of a reduce operation.
 LATE_STEP = "engine.step"

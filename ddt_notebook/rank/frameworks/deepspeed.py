@@ -21,11 +21,14 @@ from ...model.frameworks.deepspeed import (
     ENGINE,
     ENGINE_READY,
     LATE_STEP,
+    LOAD_CHECKPOINT,
     MEMBERS,
     SAVE_CHECKPOINT,
+    ZERO_INIT,
 )
 from ...wire.records import CallRecord
 from ..after_import import AfterImport
+from ..probes import loaders
 from .framework import Framework
 
 if TYPE_CHECKING:
@@ -48,6 +51,8 @@ ENGINES_HOLD_FORMER_GROUPS = (
 )
 #: Characters of a checkpoint's tag that are recorded, and steps that have to be alike.
 _LONGEST_TAG, _STEPS_TO_JUDGE = 80, 2
+#: Characters of the end of a checkpoint's path that are recorded.
+_LONGEST_PATH = 200
 
 
 @dataclass(slots=True)
@@ -74,6 +79,9 @@ class DeepSpeed(Framework):
         """Record DeepSpeed's engines once it is imported."""
         self._calls = calls
         AfterImport("deepspeed.runtime.engine", self._watch_engines).install()
+        AfterImport("deepspeed.runtime.pipe.engine", _watch_evaluations).install()
+        parameters = "deepspeed.runtime.zero.partition_parameters"
+        AfterImport(parameters, self._watch_construction).install()
 
     def install(self) -> None:
         """Have DeepSpeed leave out an operator that no training uses."""
@@ -144,7 +152,40 @@ class DeepSpeed(Framework):
             return saves(self_, *args, **kwargs)
 
         engine.__init__, engine.save_checkpoint = make, save
+        self._watch_loads(engine)
         self._watch_steps(engine)
+
+    def _watch_loads(self, engine: Any) -> None:
+        """Record what an engine has loaded: a checkpoint that is not there raises nothing."""
+        loads = getattr(engine, "load_checkpoint", None)
+        if loads is None:
+            return
+
+        @functools.wraps(loads)
+        def load(self_: Any, *args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            loaded = loads(self_, *args, **kwargs)
+            path = loaded[0] if isinstance(loaded, tuple) and loaded else loaded
+            self._note(LOAD_CHECKPOINT, None if path is None else str(path)[-_LONGEST_PATH:])
+            return loaded
+
+        engine.load_checkpoint = load
+
+    def _watch_construction(self, module: ModuleType) -> None:
+        """Record where a model begins to be built whose layers are divided as they are made."""
+        context = getattr(module, "InsertPostInitMethodToModuleSubClasses", None)
+        enters = getattr(context, "__enter__", None)
+        if context is None or enters is None:
+            return
+
+        @functools.wraps(enters)
+        def enter(self_: Any) -> Any:
+            __tracebackhide__ = True
+            if getattr(self_, "enabled", False) and not getattr(module, "zero_init_context", 0):
+                self._note(ZERO_INIT, None)
+            return enters(self_)
+
+        context.__enter__ = enter
 
     def _watch_steps(self, engine: Any) -> None:
         """Count passes, to find steps that do not follow each of them."""
@@ -234,6 +275,25 @@ def _members(engine: Any) -> str:
         ranks_of = sys.modules["deepspeed.comm.comm"].get_all_ranks_from_group
         found[MEMBERS] = list(ranks_of(engine.data_parallel_group))
     return json.dumps(found)
+
+
+def _watch_evaluations(module: ModuleType) -> None:
+    """Note which batches a pipeline takes to evaluate: it does not train on them."""
+    engine = getattr(module, "PipelineEngine", None)
+    evaluates = getattr(engine, "eval_batch", None)
+    if engine is None or evaluates is None:
+        return
+
+    @functools.wraps(evaluates)
+    def evaluate(self_: Any, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        loaders.RECORD.evaluating = True
+        try:
+            return evaluates(self_, *args, **kwargs)
+        finally:
+            loaders.RECORD.evaluating = False
+
+    engine.eval_batch = evaluate
 
 
 def _forget_pipelines(module: ModuleType) -> None:

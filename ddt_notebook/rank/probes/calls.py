@@ -70,6 +70,8 @@ _ALSO_SETTLE = ("get_future", "get_future_result", "result", "synchronize", "blo
 #: Seconds to wait before a group is destroyed: torch 2.13 joins gloo's threads while it holds
 #: Python's lock, and waits forever if one of them has just finished an operation and needs it.
 SETTLE_S = 0.01
+#: Parameters that make the sizes of ranks differ.
+_SPLIT_SIZES = ("output_split_sizes", "input_split_sizes")
 #: The most different calls of which the record is kept.
 _MOST_KNOWN = 1024
 _get_ident, _clock = threading.get_ident, time.monotonic
@@ -770,7 +772,7 @@ def _described(given: Mapping[str, Any], operation: Operation) -> _Tensors:
         tensors = _tensors(one)
         shapes = tuple(tensor.shape for tensor in tensors)
         dtypes = tuple(tensor.dtype for tensor in tensors)
-    if not operation.outputs:
+    if not operation.outputs or any(given.get(name) for name in _SPLIT_SIZES):
         return shapes, dtypes, ()
     return shapes, dtypes, tuple(one.shape for one in _tensors(given.get(operation.outputs)))
 

@@ -73,6 +73,8 @@ class Pass:
     waited_s: float = 0.0
     lasted_s: float = 0.0
     trained: int = 0
+    #: How many batches an evaluation took that a library makes between training passes.
+    evaluated: int = 0
     #: How many samples the last batch had.
     last_samples: int = 0
     #: What it adds up; None once it has trained.
@@ -110,7 +112,8 @@ class Pass:
     def measure(self) -> None:
         """Note the epoch's duration and its number of training passes, unless it has ended."""
         if self._iterator is not None:
-            self.trained = training.RECORD.backwards - self._backwards
+            passes = training.RECORD.backwards - self._backwards
+            self.trained = passes if self.evaluated < max(self.batches, 1) else 0
             self.lasted_s = time.monotonic() - self._first_at if self.batches else 0.0
             if self.resumed is not None:
                 epoch, optimizer = self.resumed
@@ -147,6 +150,7 @@ class Pass:
         else:
             self._first_at = got_at
         self.batches += 1
+        self.evaluated += RECORD.evaluating
         wanted = len(self.content) < _WITH_CONTENT
         before = self.samples
         if indices is None or not self.log.has_index:
@@ -233,11 +237,13 @@ class LoaderRecord:
         self.made_in: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         #: The epoch that gave the last batch of this run.
         self.latest: Pass | None = None
+        #: Whether a library takes batches to evaluate the model.
+        self.evaluating = False
 
     def begin_run(self) -> None:
         """Begin a cell, and forget loaders that no longer exist."""
         self.run += 1
-        self.latest = None
+        self.latest, self.evaluating = None, False
         self.logs = [log for log in self.logs if log.loader() is not None]
 
     def end_run(self, *, well: bool) -> None:
