@@ -772,7 +772,8 @@ def _described(given: Mapping[str, Any], operation: Operation) -> _Tensors:
         tensors = _tensors(one)
         shapes = tuple(tensor.shape for tensor in tensors)
         dtypes = tuple(tensor.dtype for tensor in tensors)
-    if not operation.outputs or any(given.get(name) for name in _SPLIT_SIZES):
+    split = operation.uneven and any(given.get(name) for name in _SPLIT_SIZES)
+    if not operation.outputs or split:
         return shapes, dtypes, ()
     return shapes, dtypes, tuple(one.shape for one in _tensors(given.get(operation.outputs)))
 

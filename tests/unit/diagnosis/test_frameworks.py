@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from ddt_notebook.diagnosis import diagnose
-from ddt_notebook.model import Call, Snapshot
+from ddt_notebook.model import Call, RankError, Snapshot
 from ddt_notebook.model.frameworks.deepspeed import (
     ENGINE,
     ENGINE_READY,
     LATE_STEP,
+    LOAD_CHECKPOINT,
     MEMBERS,
     SAVE_CHECKPOINT,
+    ZERO_INIT,
 )
 from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition, pack_indices
 from ddt_notebook.model.tensorflow import (
@@ -28,7 +30,7 @@ from ddt_notebook.model.tensorflow import (
 )
 from ddt_notebook.model.training import RankTraining
 
-from .builders import all_reduce, at, call, fact, only, rank, snapshot
+from .builders import all_reduce, at, call, fact, only, raised, rank, snapshot
 
 _INSIDE = "deepspeed/comm/torch.py"
 
@@ -127,6 +129,104 @@ def test_a_checkpoint_on_some_ranks_is_named_where_a_rank_waits_in_it(line: int)
     scene = snapshot(rank(0, begun, inside, blocked=True), rank(1), source=source, outcome="hung")
     (finding,) = diagnose(scene).findings
     assert (finding.cause == "deepspeed-checkpoint-on-some-ranks") is (line == 3)
+
+
+@pytest.mark.parametrize(
+    ("paths", "named"),
+    [(("/ckpt/2", None), True), ((None, None), False), (("/ckpt/2", "/ckpt/2"), False)],
+    ids=["on one rank", "on none", "on both"],
+)
+def test_a_checkpoint_that_some_ranks_did_not_find(
+    paths: tuple[str | None, ...], named: bool
+) -> None:
+    source = "engine.load_checkpoint(folder)\nfor x in data:\n    pass\n    engine.backward(x)"
+    loads = [call(LOAD_CHECKPOINT, 1, kind="setup", reduce_op=path) for path in paths]
+    step = all_reduce(4, called_from=_INSIDE)
+    scene = snapshot(
+        rank(0, loads[0], step),
+        rank(1, loads[1], step, step, blocked=True),
+        source=source,
+        outcome="hung",
+    )
+    finding = only(diagnose(scene))
+    assert (finding.cause == "deepspeed-checkpoint-not-found") is named, finding.cause
+    if named:
+        assert fact(finding, "loaded").ranks == (0,)
+        assert fact(finding, "loaded-nothing").ranks == (1,)
+
+
+@pytest.mark.parametrize(
+    ("message", "path", "symptom"),
+    [
+        ("'NoneType' object is not subscriptable", None, "D.1.6"),
+        ("'NoneType' object is not subscriptable", "/ckpt/2", "D.1.11"),
+        ("unsupported operand", None, "D.1.11"),
+    ],
+)
+def test_a_state_that_was_not_loaded_explains_an_error(
+    message: str, path: str | None, symptom: str
+) -> None:
+    load = call(LOAD_CHECKPOINT, 1, kind="setup", reduce_op=path)
+    error = RankError(type="TypeError", message=message, where=at(2))
+    scene = snapshot(*(raised(n, load, error=error) for n in range(2)), outcome="failed")
+    assert only(diagnose(scene)).symptom == symptom
+
+
+@pytest.mark.parametrize("engines", [1, 0], ids=["made without", "stands before"])
+def test_a_model_that_only_some_ranks_build_in_parts(engines: int) -> None:
+    begun = call(ZERO_INIT, 1, kind="setup")
+    broadcast = call("broadcast", 2, root=0, called_from=_INSIDE)
+    forms = call("new_group", 3, called_from=_INSIDE)
+    scene = snapshot(
+        rank(0, *[_engine(stage=3)] * engines, forms, blocked=True),
+        rank(1, begun, broadcast, blocked=True),
+        outcome="hung",
+    )
+    finding = only(diagnose(scene))
+    assert (finding.cause == "deepspeed-zero-init-on-some-ranks") is bool(engines)
+    if engines:
+        assert (finding.ranks, finding.waiting) == ([0], [1])
+
+
+def test_a_rank_that_went_past_a_collective_in_a_group_of_the_same_ranks() -> None:
+    source = "for x in data:\n    engine.backward(x)\n    if loss < best:\n        engine.save(x)"
+    step = all_reduce(2, group="1", called_from=_INSIDE)
+    saves = call("barrier", 4, group="0", called_from=_INSIDE)
+    alike = snapshot(
+        rank(0, step, saves, blocked=True),
+        rank(1, step, step, blocked=True),
+        source=source,
+        outcome="hung",
+    )
+    finding = only(diagnose(alike))
+    assert finding.cause == "collective-under-local-condition"
+    assert (finding.ranks, finding.waiting) == ([1], [0])
+
+
+@pytest.mark.parametrize("by_library", [True, False])
+def test_a_stage_that_left_its_loop_by_its_clock(by_library: bool) -> None:
+    source = (
+        "for step in range(9):\n    engine.train_batch(data)\n"
+        "    if time.time() - began > 3:\n        break"
+    )
+    inside = _INSIDE if by_library else None
+    sent, got = (call(op, 2, peer=0 if op == "recv" else 1, called_from=inside)
+                 for op in ("send", "recv"))  # fmt: skip
+    scene = snapshot(rank(0, sent), rank(1, got, got, blocked=True), source=source, outcome="hung")
+    finding = only(diagnose(scene))
+    wanted = "loop-ends-by-clock" if by_library else "message-without-partner"
+    assert finding.cause == wanted
+
+
+@pytest.mark.parametrize("even", [True, False])
+def test_tensors_that_are_divided_evenly_have_to_be_alike(even: bool) -> None:
+    one, two = (
+        call("all_to_all_single", 2, shapes=((n, 4),), output_shapes=((n, 4),) if even else ())
+        for n in (4, 6)
+    )
+    scene = snapshot(rank(0, one, blocked=True), rank(1, two, blocked=True), outcome="hung")
+    causes = [finding.cause for finding in diagnose(scene).findings]
+    assert ("shape-differs" in causes) is even
 
 
 def _fits(scene: Snapshot, *fits: KerasFit) -> Snapshot:
