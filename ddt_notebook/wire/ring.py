@@ -200,17 +200,31 @@ class RingWriter:
         )
         at += _SHARED_AT
         self._map[at : at + length] = shared
-        words[word] = self._count = index + 1
-        self.block(index if blocking else None, now_s)
+        words[word] = count = self._count = index + 1
+        # as `block` does
+        turn = self._turn = self._turn + 1
+        head = 1 + turn % 2 * _HEAD_WORDS
+        words[head] = count
+        words[head + 1] = count if blocking else 0
+        self._times[head + 2] = now_s
+        words[0] = turn
         return index
 
     def end(self, index: int, status: int, now_s: float, operations_after: int) -> None:
         """Write how a call ended; the rank is no longer blocked."""
+        words, times = self._words, self._times
         word = _HEADER_WORDS + index % SLOTS * _SLOT_WORDS
-        if self._words[word] == index + 1:  # otherwise the slot already holds a later record
+        if words[word] == index + 1:  # otherwise the slot already holds a later record
+            times[word + _LEFT_WORD] = now_s
             self._signed[word + _OPERATIONS_WORD] = operations_after
-        self.settle(index, status, now_s)
-        self.block(None, now_s)
+            self._map[word * _WORD + STATUS_AT] = status
+        # as `block` does: this runs right after a wait, when the processor has to load all code
+        turn = self._turn = self._turn + 1
+        head = 1 + turn % 2 * _HEAD_WORDS
+        words[head] = self._count
+        words[head + 1] = 0
+        times[head + 2] = now_s
+        words[0] = turn
 
     def settle(self, index: int, status: int, now_s: float) -> None:
         """Write how an asynchronous call ended later."""

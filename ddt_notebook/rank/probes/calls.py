@@ -89,11 +89,14 @@ class _Known:
         Its encoded form in the ring.
     brings_data
         Whether it brings this rank data of other ranks.
+    sums
+        Whether it adds up what may be activations, over ranks.
     """
 
     record: CallRecord
     shared: bytes
     brings_data: bool
+    sums: bool
 
 
 #: What distinguishes calls of one operation in one group at one place: reduce operation, root,
@@ -212,6 +215,7 @@ class CallLog:
     ) -> Any:
         """Record the calls of a function that takes a group."""
         is_compiling, used = torch.compiler.is_dynamo_compiling, training.RECORD.used
+        sampled, summed = training.RECORD, summed_activations.RECORD
         is_message, reduces = op in MESSAGES, op == "all_reduce"
         examines, collected = op in exchanged.EXAMINED, self._coalesced.collected
 
@@ -237,8 +241,8 @@ class CallLog:
                     record = known.record
                     if is_message:
                         number = self._message_number(record)
-                    if reduces:
-                        self._reduces(given, record)
+                    if reduces and (sampled.sampling or (known.sums and summed.watches)):
+                        self._reduces(given, known)
             except Exception as error:
                 if self.sockets is not None:
                     raise
@@ -323,7 +327,12 @@ class CallLog:
         """What `_perform` needs of a call that is made at a place."""
         assert self._ring is not None
         _locate(record, site)
-        return _Known(record, self._ring.shared(record), _brings_data(record))
+        sums = (
+            record.op == "all_reduce"
+            and record.reduce_op == "SUM"
+            and any(len(shape) > 1 for shape in record.shapes)
+        )
+        return _Known(record, self._ring.shared(record), _brings_data(record), sums)
 
     def _message_number(self, record: CallRecord) -> int:
         key = (record.group.name, "send" in record.op, record.peer, record.tag)
@@ -573,15 +582,14 @@ class CallLog:
             record.library = None
 
     @staticmethod
-    def _reduces(given: Mapping[str, Any], record: CallRecord) -> None:
+    def _reduces(given: Mapping[str, Any], known: _Known) -> None:
         """Show the tensor of an ``all_reduce`` to the probes that look at it."""
-        if training.RECORD.sampling:
-            with UNSIMULATED:
-                training.RECORD.reduces(given.get("tensor"))
-        if summed_activations.RECORD.watches and record.reduce_op == "SUM":
-            members = record.group.members
-            with UNSIMULATED:
-                summed_activations.RECORD.reduces(given.get("tensor"), members, sys._getframe(2))
+        tensor, members = given.get("tensor"), known.record.group.members
+        with UNSIMULATED:
+            if training.RECORD.sampling:
+                training.RECORD.reduces(tensor)
+            if known.sums and summed_activations.RECORD.watches:
+                summed_activations.RECORD.reduces(tensor, members, sys._getframe(2))
 
     # -- handles of asynchronous calls ---------------------------------------------------------
 
@@ -592,6 +600,8 @@ class CallLog:
         @functools.wraps(wait)
         def recorded_wait(work: Any, *args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
+            if log._depth and _get_ident() == log._main:  # a collective waits for its own handle
+                return wait(work, *args, **kwargs)
             if early.entered:
                 early.settled(work)
             index = log._works.get(work) if log.recording() else None
