@@ -166,16 +166,29 @@ def _after_callees(
 def _comes_back(
     events: list[BranchOutcome], sites: list[int], at: int, line: BranchOutcome, site: int
 ) -> int | None:
-    """The next event of a rank at a line, if its function was left neither before nor between."""
+    """The next event of a rank at a line, if its function was left neither before nor between.
+
+    A generator is left without an event; then a function that was open before goes on.
+    """
     function = line.file, line.function
-    before = (e for e in reversed(events[max(0, at - _WINDOW) : at]) if _function(e) == function)
-    last = next(before, None)
-    if last is None or last.kind in ("return", "raised"):
+    before = events[max(0, at - _WINDOW) : at]
+    if not _is_open(function, before):
         return None
+    called: set[_Function] = {function}
     for number in range(at, min(len(events), at + _WINDOW)):
-        if _function(events[number]) == function:
+        ran = _function(events[number])
+        if ran == function:
             return number if sites[number] == site else None
+        if ran not in called and _is_open(ran, before):
+            return None
+        called.add(ran)
     return None
+
+
+def _is_open(function: _Function, events: list[BranchOutcome]) -> bool:
+    """Whether a function was entered before the end of some events, and not left again."""
+    last = next((one for one in reversed(events) if _function(one) == function), None)
+    return last is not None and last.kind not in ("return", "raised")
 
 
 def _function(event: BranchOutcome) -> _Function:

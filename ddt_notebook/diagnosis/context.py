@@ -23,6 +23,7 @@ from .parting_reasons import REPORTED
 from .partings import Partings
 from .rendezvous import Discord, discord
 from .thread_clash import ThreadClash, thread_clash
+from .ways import Ways
 
 #: The signals by which a mismatch ends a process: gloo aborts or overruns a buffer.
 _ABORTS = frozenset({6, 7, 11})
@@ -82,7 +83,7 @@ class Context:
 
     @cached_property
     def matching(self) -> Matching:
-        return match(self.snapshot)
+        return match(self.snapshot, self.ways)
 
     @cached_property
     def given_apart(self) -> bool:
@@ -124,9 +125,16 @@ class Context:
         return lock_holders(self.snapshot.ranks)
 
     @cached_property
+    def ways(self) -> Ways:
+        """How ranks came to the lines of their calls."""
+        return Ways(self.program)
+
+    @cached_property
     def partings(self) -> Partings:
         """Where ranks were observed to take different paths."""
-        return Partings(self.snapshot, self.program, self.matching.meetings, self.escape_paths)
+        return Partings(
+            self.snapshot, self.program, self.matching.meetings, self.escape_paths, self.ways
+        )
 
     def why_absent(
         self, call: Call, caller: RankReport, absent: RankReport, at: Position | None

@@ -9,6 +9,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ddt_notebook.model import Call, RankReport
 from ddt_notebook.model.branches import BranchOutcome, RankBranches
 from ddt_notebook.program.branch_arms import Decision, decision_at
 from ddt_notebook.program.nodes import LoopNode
@@ -109,3 +110,23 @@ def rounds(program: Program, branches: RankBranches, loop: LoopNode) -> Rounds |
             found.append(current)
             current = 0
     return Rounds(tuple(found), branches.outcomes[seen[-1]], ways[seen[-1]][0])
+
+
+def given_up(call: Call, caller: RankReport, absent: RankReport) -> Call | None:
+    """An earlier collective that failed for want of ``absent``, after which ``caller`` went on.
+
+    So a barrier with a time limit may be used to find out who is late. If the ranks have met since
+    then, they were level again.
+    """
+    entered = {(c.group, c.sequence) for c in absent.calls if c.kind == "collective"}
+    found: Call | None = None
+    for one in caller.calls:
+        if one.index >= call.index:
+            break
+        if one.kind != "collective":
+            continue
+        if (one.group, one.sequence) in entered:
+            found = None
+        elif found is None and one.status == "failed" and absent.rank in one.members:
+            found = one
+    return found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ddt_notebook.model import Call, Snapshot
 from ddt_notebook.model.frameworks import meets_by_tensor
@@ -16,6 +16,7 @@ from ddt_notebook.model.parity import minority
 from ddt_notebook.model.position import Position
 
 from .matched_messages import MessageMismatch, Single, match_messages
+from .ways import Ways
 
 Meetings = dict[int, dict[int, Call]]  #: of one group: sequence -> rank -> call
 
@@ -43,6 +44,8 @@ class Mismatch:
     later
         How many later collectives of the group disagree as well, from the same lines or because
         the ranks were out of step from this one on.
+    ways
+        Compares the ways of the calls.
     """
 
     group: str
@@ -51,6 +54,7 @@ class Mismatch:
     calls: dict[int, Call]
     fields: tuple[str, ...]
     later: int = 0
+    ways: Ways = field(default_factory=Ways, repr=False, compare=False)
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -58,8 +62,17 @@ class Mismatch:
 
     @property
     def out_of_step(self) -> bool:
-        """Whether the ranks were at different lines, so that one of them left the common order."""
-        return len({_place(call.where) for call in self.calls.values()}) > 1
+        """Whether the ranks were at different lines, so that one of them left the common order.
+
+        Ranks at one line of a helper may have called it from different lines.
+        """
+        first, *others = self.calls.values()
+        return any(not self.ways.meet(first, call) for call in others)
+
+    def place(self, call: Call) -> Position | None:
+        """Where a rank was: at the line of its call, or at the one that led it there alone."""
+        lines = (self.ways.apart(call, other) for other in self.calls.values())
+        return next((at for at in lines if at is not None), call.where)
 
     @property
     def minority(self) -> tuple[int, ...]:
@@ -115,8 +128,9 @@ class Matching:
     swaps: tuple[Swap, ...]
 
 
-def match(snapshot: Snapshot) -> Matching:
-    """Match the calls of all ranks of a snapshot."""
+def match(snapshot: Snapshot, ways: Ways | None = None) -> Matching:
+    """Match the calls of all ranks of a snapshot; ``ways`` compares how they came to them."""
+    ways = ways or Ways()
     by_group, outsiders = _meetings(snapshot)
     kept_whole = {report.rank: not report.calls_dropped for report in snapshot.ranks}
     by_tensor = meets_by_tensor(snapshot.framework)
@@ -128,12 +142,12 @@ def match(snapshot: Snapshot) -> Matching:
     absences: list[Absence] = []
     swaps: list[Swap] = []
     for group, meetings in sorted(by_group.items()):
-        differing = _mismatches(group, meetings)
+        differing = _mismatches(group, meetings, ways)
         missing = _absences(group, meetings, snapshot, kept_whole, joined)
         if (differing or missing) and snapshot.outcome == "ok" and _any_failed(meetings):
             # The other ranks may never have seen a call that raised and was caught.
             reached = _without_failed(meetings)
-            if not _mismatches(group, reached) and not _absences(
+            if not _mismatches(group, reached, ways) and not _absences(
                 group, reached, snapshot, kept_whole, joined
             ):
                 continue
@@ -194,7 +208,7 @@ def _form(call: Call) -> tuple[object, ...]:
     return (call.op, call.reduce_op, call.root, call.shapes, call.dtypes, call.source)
 
 
-def _mismatches(group: str, meetings: Meetings) -> list[Mismatch]:
+def _mismatches(group: str, meetings: Meetings, ways: Ways) -> list[Mismatch]:
     found: dict[tuple[object, ...], Mismatch] = {}
     later: Counter[tuple[object, ...]] = Counter()
     known: dict[object, tuple[str, ...]] = {}
@@ -204,6 +218,7 @@ def _mismatches(group: str, meetings: Meetings) -> list[Mismatch]:
         mismatch = _mismatch(group, sequence, meetings[sequence], known)
         if mismatch is None:
             continue
+        mismatch = replace(mismatch, ways=ways)
         if not out_of_step:
             key = (mismatch.fields, *(_place(side.call.where) for side in mismatch.sides))
         if key in found:

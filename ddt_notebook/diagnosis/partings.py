@@ -22,10 +22,11 @@ from ddt_notebook.program.branch_arms import (
     Decision,
     decision_at,
     function_at,
+    has_effect_outside,
     is_generator,
 )
 from ddt_notebook.program.escape_paths import EscapePaths, Reason
-from ddt_notebook.program.iterations import leads_to
+from ddt_notebook.program.iterations import leads_to, makers
 from ddt_notebook.program.nodes import (
     FunctionNode,
     LoopNode,
@@ -39,11 +40,12 @@ from ddt_notebook.program.nodes import (
 from ddt_notebook.program.program import Program
 
 from .aligned_events import Parting, align, swallows
-from .earlier_partings import apart, ran, rounds
+from .earlier_partings import apart, given_up, ran, rounds
 from .last_stores import LastStores, Stored
 from .matched_calls import Meetings
 from .parting_reasons import ASKS_LIBRARY, IN_CALLBACK, Candidate, PartingReasons
 from .reported_handlers import ReportedHandlers
+from .ways import Ways
 
 
 class Partings:
@@ -59,6 +61,8 @@ class Partings:
         The calls with which ranks entered each collective, by group.
     paths
         Returns the lines that led to a call.
+    ways
+        Compares the ways of two ranks' calls.
     """
 
     def __init__(
@@ -67,11 +71,13 @@ class Partings:
         program: Program,
         meetings: dict[str, Meetings],
         paths: EscapePaths,
+        ways: Ways,
     ) -> None:
         self._branches = {one.rank: one for one in snapshot.branches if one.events}
         #: The ranks of which all of the user's code was observed.
         self._wholly = {rank for rank, one in self._branches.items() if not one.callbacks_only}
         self._program, self._meetings, self._paths = program, meetings, paths
+        self._ways = ways
         self.last_stores = LastStores(program, self._branches)
         self._reasons = PartingReasons(program, self._branches)
         self._reported = ReportedHandlers(program, self._branches, self._reasons)
@@ -86,7 +92,7 @@ class Partings:
         at
             Where ``absent`` was instead; None if it had finished the cell.
         """
-        failed = _given_up(call, caller, absent)
+        failed = given_up(call, caller, absent)
         if failed is not None and (first := self.why_absent(failed, caller, absent, None)):
             return first
         frames = self._paths.frames(call, caller)
@@ -147,7 +153,8 @@ class Partings:
                 )
         if found is not None and found.ends_loop:
             found = (
-                self._left_by_break(compared, frames)
+                self._swallowed_by_iterator(compared, found, absent.rank)
+                or self._left_by_break(compared, frames)
                 or self._uneven_loop(found, absent.rank, caller.rank, frames)
                 or found
             )
@@ -285,7 +292,7 @@ class Partings:
     @staticmethod
     def _stores(decision: Decision) -> bool:
         arms = [one for taken in (True, False) for one in decision.arm(taken=taken)]
-        return any(map(_has_effect_outside, arms)) or any(
+        return any(map(has_effect_outside, arms)) or any(
             isinstance(name.ctx, ast.Store) for name in _names(arms)
         )
 
@@ -426,7 +433,9 @@ class Partings:
                 if mine is None or theirs is None or mine.index >= call.index:
                     continue
                 before, their_before = mine.branches_before, theirs.branches_before
-                if before is not None and their_before is not None and mine.where == theirs.where:
+                if before is None or their_before is None:
+                    continue
+                if self._ways.meet(mine, theirs):
                     found.append((their_before, before))
         return sorted(found)
 
@@ -509,7 +518,7 @@ class Partings:
             mine is not None
             and theirs is not None
             and mine.sequence == theirs.sequence
-            and mine.where == theirs.where
+            and self._ways.meet(mine, theirs)
         )
 
     def _decisive(self, compared: list[Parting], frames: list[Position]) -> Candidate | None:
@@ -536,10 +545,16 @@ class Partings:
             taken = decision.is_taken(candidate.absent)
         elif candidate.waiter is not None:
             taken = not decision.is_taken(candidate.waiter)
+        return self._keeps_from(decision, frames, taken=taken)
+
+    def _keeps_from(self, decision: Decision, frames: list[Position], *, taken: bool) -> bool:
+        """Whether a way does not lead to a call, nor to the function in which it is made."""
+        arm = {called_name(call) for one in decision.arm(taken=taken) for call in calls_in(one)}
         return any(
             decision.keeps_from(frame.line, taken=taken)
-            for frame in frames
-            if function_at(self._program, frame) is decision.function
+            and not (inner is not None and inner.function in arm & self._program.functions.keys())
+            for inner, frame in pairwise([None, *frames])
+            if frame is not None and function_at(self._program, frame) is decision.function
         )
 
     def _in_generator(self, compared: list[Parting], loop: Candidate | None) -> Candidate | None:
@@ -568,7 +583,7 @@ class Partings:
             around = function_at(self._program, frame)
             for loop in self._program.loops(frame):
                 if isinstance(loop, (ast.For, ast.AsyncFor)):
-                    feeding |= _makers(loop.iter, around or loop)
+                    feeding |= makers(loop.iter, around or loop)
         for parting in reversed(compared):
             for candidate in self._candidates(parting):
                 function = candidate.decision.function
@@ -579,6 +594,32 @@ class Partings:
                     and is_generator(function)
                 ):
                     return candidate
+        return None
+
+    def _swallowed_by_iterator(
+        self, compared: list[Parting], found: Candidate, absent: int
+    ) -> Candidate | None:
+        """The handler of an exception in what gives a loop its items, if ``absent`` got fewer.
+
+        An iterator or a generator that catches the error of a broken sample goes on with the next.
+        """
+        loop = found.decision
+        if not isinstance(loop.node, (ast.For, ast.AsyncFor)) or loop.function is None:
+            return None
+        for parting in compared:
+            caught = parting.absent
+            if caught is None or caught.kind != "handled" or parting.waiter is not None:
+                continue
+            events = self._branches[absent].between(parting.apart[0][0], None)
+            at = next((n for n, one in enumerate(events) if one is caught), len(events))
+            here = (loop.head.lineno, self._program.place(loop.head).file)
+            for event in events[at + 1 :]:
+                decision = decision_at(self._program, event)
+                if decision is None or decision.function is not loop.function:
+                    continue
+                if (event.line, event.file) == here:
+                    return next(self._candidates(parting), None)
+                break
         return None
 
     def _left_by_break(self, compared: list[Parting], frames: list[Position]) -> Candidate | None:
@@ -643,7 +684,7 @@ class Partings:
                     arm = decision.arm(taken=decision.is_taken(outcome))
                     if any(self._calls_trainer(one, decision.function) for one in arm):
                         return replace(candidate, priority=ASKS_LIBRARY)
-                if any(map(_has_effect_outside, decision.arm(taken=decision.is_taken(absent)))):
+                if any(map(has_effect_outside, decision.arm(taken=decision.is_taken(absent)))):
                     return replace(candidate, priority=IN_CALLBACK)
         return None
 
@@ -694,8 +735,7 @@ class Partings:
                 continue
             more = _times(theirs.get(key)) - _times(mine.get(key))
             taken = decision.is_taken(outcome)
-            here = [f for f in frames if function_at(self._program, f) is decision.function]
-            keeps = any(decision.keeps_from(frame.line, taken=taken) for frame in here)
+            keeps = self._keeps_from(decision, frames, taken=taken)
             if keeps and more > 0:
                 other = next((o for o in mine.values() if o.site == outcome.site), None)
                 return Candidate(decision, outcome, other, 1)
@@ -749,44 +789,6 @@ class Partings:
 
 def _follows(call: Call, event: int) -> bool:
     return call.branches_before is not None and call.branches_before > event
-
-
-def _given_up(call: Call, caller: RankReport, absent: RankReport) -> Call | None:
-    """An earlier collective that failed for want of ``absent``, after which ``caller`` went on.
-
-    So a barrier with a time limit may be used to find out who is late. If the ranks have met since
-    then, they were level again.
-    """
-    entered = {(c.group, c.sequence) for c in absent.calls if c.kind == "collective"}
-    found: Call | None = None
-    for one in caller.calls:
-        if one.index >= call.index:
-            break
-        if one.kind != "collective":
-            continue
-        if (one.group, one.sequence) in entered:
-            found = None
-        elif found is None and one.status == "failed" and absent.rank in one.members:
-            found = one
-    return found
-
-
-def _makers(iterable: ast.expr, function: ast.AST) -> set[str]:
-    """The names of the functions whose results a loop goes through, also by way of a name."""
-    names = {one.id for one in _names([iterable])}
-    assigned = (node for node in ast.walk(function) if isinstance(node, ast.Assign))
-    made = [one.value for one in assigned if names & {n.id for n in _names(one.targets)}]
-    return {called_name(call) for one in (iterable, *made) for call in calls_in(one)}
-
-
-def _has_effect_outside(statement: ast.stmt) -> bool:
-    """Whether a statement sets an attribute or an item, or leaves its function with a result."""
-    for node in ast.walk(statement):
-        if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
-            return True
-        if isinstance(node, ast.Raise) or (isinstance(node, ast.Return) and node.value is not None):
-            return True
-    return False
 
 
 def _names(nodes: Iterable[ast.AST]) -> Iterator[ast.Name]:

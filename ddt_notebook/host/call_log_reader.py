@@ -21,12 +21,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..model import Call, Position, flight
+from ..model import Call, FormatError, Position, flight
 from ..model.frameworks import known_operation
 from ..model.operations import SENDS
 from ..model.user_code import package_file
 from ..wire import ring
-from ..wire.records import FlightEntry, with_members
+from ..wire.records import FlightEntry, decode_callers, with_members
 from ..wire.ring import Record, RingReader
 
 #: Returns the text of a line of a cell: cell number, line number.
@@ -131,6 +131,7 @@ class RankRecorder:
         #: As in `BranchValues`, for the current run.
         self.branch_marks: tuple[tuple[int, int], ...] = ()
         self._positions: dict[tuple[str, int, str], Position] = {}
+        self._callers: dict[str, tuple[Position, ...]] = {}
         self._changes = 0  # how often what was read has changed
         self._latest: tuple[tuple[Any, ...], CallList] | None = None
 
@@ -145,6 +146,7 @@ class RankRecorder:
         self.drain()
         self._changes += 1
         self._positions.clear()  # the user may have changed a file
+        self._callers.clear()
         for group in self._groups.values():
             group.trim()
         self._joined = _last_joined(self._noted.values(), self._joined)
@@ -440,6 +442,7 @@ class RankRecorder:
             dtypes=call.dtypes,
             output_shapes=call.output_shapes,
             where=self._position(call.file, call.line, call.function) if call.file else None,
+            callers=self._called_from(call.callers) if call.callers else (),
             caller=None if called_from else flight.library(call.library),
             called_from=called_from,
             asynchronous=call.asynchronous,
@@ -494,6 +497,17 @@ class RankRecorder:
         found = replace(at, code=code.strip()[:200])
         self._positions[file, line, function] = found
         return found
+
+    def _called_from(self, callers: str) -> tuple[Position, ...]:
+        """The lines that led to a call, with their texts."""
+        known = self._callers.get(callers)
+        if known is None:
+            try:
+                known = tuple(self._position(*line) for line in decode_callers(callers))
+            except FormatError:
+                known = ()
+            self._callers[callers] = known
+        return known
 
     def _branches_before(self, entry: FlightEntry) -> int | None:
         """How many branch events precede an operation that DDP issued; None if that is unknown."""

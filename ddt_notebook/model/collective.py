@@ -86,6 +86,9 @@ class Call:
         Shapes of the tensors that receive the result, if they are separate from the input.
     where
         The user's line that made the call.
+    callers
+        The user's lines from which the function of `where` was called, innermost first. Empty if
+        there are none, or if they were not recorded.
     source
         ``"call log"``: our wrapper recorded it before the call was made. ``"flight recorder"``: DDP
         or another library issued it, and only PyTorch's Flight Recorder recorded it (reduce-op
@@ -128,6 +131,7 @@ class Call:
     dtypes: tuple[str, ...] = ()
     output_shapes: tuple[Shape, ...] = ()
     where: Position | None = None
+    callers: tuple[Position, ...] = ()
     source: Literal["call log", "flight recorder"] = "call log"
     caller: str | None = None
     called_from: str | None = None

@@ -143,11 +143,15 @@ class _Writer:
         shared = _shared_of(call)
 
         def build() -> dict[str, Any]:
-            plain: dict[str, Any] = codec.to_plain(replace(call, members=members, where=None))
+            plain: dict[str, Any] = codec.to_plain(
+                replace(call, members=members, where=None, callers=())
+            )
             for name in _COLUMNS:
                 plain.pop(name, None)
             if call.where is not None:
                 plain["where"] = self._position(call.where)
+            if call.callers:
+                plain["callers"] = [self._position(line) for line in call.callers]
             return plain
 
         return self._kinds.of((members, shared), build)
@@ -182,7 +186,7 @@ class TablesReader:
         ranks = [dict(_object(one, "ranks")) for one in _list(plain.get("ranks", []), "ranks")]
         self._calls = [(one.pop("calls", {}), one.pop("joined", None)) for one in ranks]
         self._kinds = [
-            self._placed(_object(one, "call_kinds"), "where")
+            self._placed(_object(one, "call_kinds"), "where", "callers")
             for one in _list(plain.get("call_kinds", []), "call_kinds")
         ]
         #: The reports as plain data of `RankReport`, without their calls.

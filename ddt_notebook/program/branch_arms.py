@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from ddt_notebook.model import Place, Position
 from ddt_notebook.model.branches import BranchOutcome
 from ddt_notebook.model.expression_guards import ExpressionGuard, expression_guards
 
-from .nodes import LEAVES, FunctionNode, calls_in, end
+from .nodes import LEAVES, FunctionNode, calls_in, end, last_name
 from .program import Located, Program
 from .tree import Block, Tree
 
@@ -166,6 +167,8 @@ def decision_at(program: Program, place: Position | Place | BranchOutcome) -> De
     if not found:
         return _guard_decision(tree, place)
     node = max(found, key=lambda one: _head(one).lineno)
+    if isinstance(node, ast.ExceptHandler) and isinstance(place, BranchOutcome):
+        node = _catching(tree, node, place.error)
     at: ast.AST = node
     blocks: list[Block] = []
     if isinstance(node, ast.ExceptHandler):
@@ -178,6 +181,39 @@ def decision_at(program: Program, place: Position | Place | BranchOutcome) -> De
     match = tree.parents[node] if isinstance(node, ast.match_case) else None
     assert match is None or isinstance(match, ast.Match)
     return Decision(node, function, tuple(blocks), match)
+
+
+def _catching(tree: Tree, first: ast.ExceptHandler, error: str) -> ast.ExceptHandler:
+    """The handler that has caught an exception; events name the first that was compared with it.
+
+    Parameters
+    ----------
+    first
+        The handler at the line of the event.
+    error
+        Name of the exception's class.
+    """
+    around = tree.parents[first]
+    assert isinstance(around, (ast.Try, ast.TryStar))
+    handlers = around.handlers[around.handlers.index(first) :]
+    known = [(one, _catches(one, error)) for one in handlers]
+    possible = [one for one, catches in known if catches is not False]
+    return next((one for one, catches in known if catches), possible[0] if possible else first)
+
+
+def _catches(handler: ast.ExceptHandler, error: str) -> bool | None:
+    """Whether a handler catches an exception; None if that cannot be known from the names."""
+    if handler.type is None:
+        return True
+    types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    names = [last_name(one) for one in types]
+    if error in names or "BaseException" in names:
+        return True
+    raised = getattr(builtins, error, None)
+    classes = [getattr(builtins, name, None) for name in names]
+    if isinstance(raised, type) and all(isinstance(one, type) for one in classes):
+        return any(issubclass(raised, one) for one in classes if isinstance(one, type))
+    return None
 
 
 def _guard_decision(tree: Tree, place: Position | Place | BranchOutcome) -> Decision | None:
@@ -242,3 +278,13 @@ def _head_end(node: DecidingNode) -> int:
         case ast.ExceptHandler():
             return (node.type.end_lineno if node.type is not None else None) or node.lineno
     return _head(node).lineno
+
+
+def has_effect_outside(statement: ast.stmt) -> bool:
+    """Whether a statement sets an attribute or an item, or leaves its function with a result."""
+    for node in ast.walk(statement):
+        if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
+            return True
+        if isinstance(node, ast.Raise) or (isinstance(node, ast.Return) and node.value is not None):
+            return True
+    return False

@@ -267,6 +267,9 @@ class EscapePaths:
 
     def frames(self, call: Call, caller: RankReport) -> list[Position]:
         """The lines of the program that led to a call, innermost first."""
+        if call.callers and call.where is not None:
+            way = (call.where, *call.callers)
+            return [one for one in way if one.file in self._program.documents]
         stack = caller.stack or (caller.error.frames if caller.error else ())
         frames = [one for one in reversed(stack) if one.file in self._program.documents]
         where = call.where
@@ -285,6 +288,11 @@ class EscapePaths:
                 seen.add(name)
                 frames += [self._program.place(call) for call in self._program.calls(name)]
         return frames
+
+
+def _call_it(statements: list[ast.stmt], function: str) -> bool:
+    """Whether statements call a function."""
+    return any(called_name(call) == function for one in statements for call in calls_in(one))
 
 
 class _Paths:
@@ -395,9 +403,11 @@ class _Paths:
     def _condition(
         self, node: ast.If, branch: str, after: list[ast.stmt], called: str
     ) -> Iterator[Reason]:
+        wanted = branch == "body"
+        without = node.orelse or (after if isinstance(node.body[-1], LEAVES) else [])
+        if called in self.program.functions and _call_it(without if wanted else node.body, called):
+            return  # both ways call the function, perhaps with other arguments
         if self.conditions.reads_rank(node.test):
-            wanted = branch == "body"
-            without = node.orelse or (after if isinstance(node.body[-1], LEAVES) else [])
             if self.program.truth(node.test, self.absent.rank) is not wanted:
                 own, line = self._own_turn(after, called)
                 comes = own is not None and self.program.truth(own.test, self.absent.rank) is True

@@ -113,3 +113,19 @@ def leads_to(program: Program, statement: ast.stmt, target: Position, depth: int
         for function in program.functions.get(called_name(call), ())
         for inner in function.body
     )
+
+
+def makers(iterable: ast.expr, function: ast.AST) -> set[str]:
+    """The names of the functions whose results a loop goes through, also by way of a name."""
+    names = {one.id for one in _names(iterable)}
+    assigned = (node for node in ast.walk(function) if isinstance(node, ast.Assign))
+    made = [
+        one.value
+        for one in assigned
+        if names & {n.id for target in one.targets for n in _names(target)}
+    ]
+    return {called_name(call) for one in (iterable, *made) for call in calls_in(one)}
+
+
+def _names(node: ast.AST) -> Iterator[ast.Name]:
+    return (one for one in ast.walk(node) if isinstance(one, ast.Name))

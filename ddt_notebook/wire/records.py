@@ -10,7 +10,7 @@ their offsets in the table.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from json import dumps
 
@@ -20,7 +20,7 @@ from ..model.collective import CallKind, Shape
 
 #: Version of the layout of the ring and of its records. Change it with either of them; a reader
 #: rejects a ring that has another version.
-VERSION = 4
+VERSION = 5
 
 _KINDS: tuple[CallKind, ...] = ("collective", "p2p", "setup")
 _OUTSIDE, _ASYNCHRONOUS = 1, 2
@@ -29,10 +29,10 @@ _OUTSIDE, _ASYNCHRONOUS = 1, 2
 COUNTS = struct.Struct("<3qQ")
 Counts = tuple[int, int, int, int]
 #: What equal calls share. Kind, flags, and how many shapes, dtypes and output shapes follow.
-#: Offsets in the table: operation, group, reduce-op, file, function, library, rendezvous,
+#: Offsets in the table: operation, group, reduce-op, file, function, callers, library, rendezvous,
 #: ranks of a new group.
 #: Line, root, peer, tag.
-_FIXED = struct.Struct("<5B8IIiiq")
+_FIXED = struct.Struct("<5B9IIiiq")
 _FIXED_AT = COUNTS.size
 _TENSORS_AT = _FIXED_AT + _FIXED.size
 #: Stand for "none" where a number may be missing.
@@ -89,6 +89,8 @@ class CallRecord:
         As in `Call`.
     file, line, function
         The user's line that makes the call; ``file`` is empty if there is none.
+    callers
+        The lines that led there, as `encode_callers` writes them; empty if there are none.
     library
         Path within torch of the library that makes the call, None if the user's line does.
         Of a library outside torch, its whole path.
@@ -110,6 +112,7 @@ class CallRecord:
     file: str = ""
     line: int = 0
     function: str = "<module>"
+    callers: str = ""
     library: str | None = None
     asynchronous: bool = False
     rendezvous: Rendezvous | None = None
@@ -174,7 +177,8 @@ def with_members(
 def shared_key(call: CallRecord) -> Hashable:
     """What calls with the same result of `encode_shared` have in common."""
     return (
-        call.op, call.group, call.line, call.file, call.function, call.library, call.kind,
+        call.op, call.group, call.line, call.file, call.function, call.callers, call.library,
+        call.kind,
         call.shapes, call.dtypes, call.output_shapes, call.reduce_op, call.asynchronous,
         call.root, call.peer, call.tag, call.outside, call.rendezvous,
         call.new_members,
@@ -195,6 +199,7 @@ def counts(call: CallRecord) -> Counts:
 def encode_shared(
     call: CallRecord,
     text_at: Callable[[str | None], int],
+    callers_at: Callable[[str], int],
     group_at: Callable[[Group], int],
     room: int,
 ) -> bytes:
@@ -204,8 +209,8 @@ def encode_shared(
     ----------
     call
         What to encode.
-    text_at, group_at
-        Return the offset of a text or a group in the table; 0 stands for none.
+    text_at, callers_at, group_at
+        Return the offset of a text, of callers or of a group in the table; 0 stands for none.
     room
         The available number of bytes, with those for `COUNTS`. Shapes that do not fit are left out,
         outputs first.
@@ -229,6 +234,7 @@ def encode_shared(
             text_at(call.reduce_op),
             text_at(call.file),
             text_at(call.function),
+            callers_at(call.callers),
             text_at(call.library),
             text_at(dumps(asdict(meeting))) if meeting is not None else 0,
             group_at(Group(_NEW, call.new_members)) if call.new_members else 0,
@@ -268,7 +274,8 @@ def decode(
     """
     number, operations_before, branches, branch_hash = COUNTS.unpack_from(data)
     kind, flags, shapes, dtypes, outputs, *rest = _FIXED.unpack_from(data, _FIXED_AT)
-    op, group, reduce_op, file, function, library, meeting, new, line, root, peer, tag = rest
+    op, group, reduce_op, file, function, callers, library, meeting, new, line, *others = rest
+    root, peer, tag = others
     count = shapes + outputs
     dims = data[_TENSORS_AT : _TENSORS_AT + count]
     numbers = struct.unpack_from(f"<{sum(dims)}q{dtypes}I", data, _TENSORS_AT + count)
@@ -294,6 +301,7 @@ def decode(
         file=text_of(file),
         line=line,
         function=text_of(function),
+        callers=text_of(callers) if callers else "",
         library=text_of(library) if library else None,
         asynchronous=bool(flags & _ASYNCHRONOUS),
         rendezvous=from_plain(Rendezvous, parse(text_of(meeting))) if meeting else None,
@@ -301,6 +309,32 @@ def decode(
         branches_before=None if branches == NO_NUMBER else branches,
         branch_hash=branch_hash,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Callers:
+    """The lines that led to a call, innermost first, as columns."""
+
+    files: tuple[str, ...] = ()
+    lines: tuple[int, ...] = ()
+    functions: tuple[str, ...] = ()
+
+
+def encode_callers(callers: Sequence[tuple[str, int, str]]) -> str:
+    """Encode files, lines and functions for the table."""
+    return dumps(asdict(Callers(*zip(*callers, strict=True)))) if callers else ""
+
+
+def decode_callers(text: str) -> Iterator[tuple[str, int, str]]:
+    """The inverse of `encode_callers`.
+
+    Raises
+    ------
+    FormatError
+        If the text is something else, since the file was damaged.
+    """
+    known = from_plain(Callers, parse(text))
+    return zip(known.files, known.lines, known.functions, strict=False)
 
 
 _GROUP_SIZES = struct.Struct("<II")

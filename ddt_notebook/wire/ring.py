@@ -173,7 +173,7 @@ class RingWriter:
         if known is None:
             if len(self._encoded) >= _MOST_KNOWN:
                 self._encoded.clear()
-            known = encode_shared(call, self._text_at, self._group_at, _ROOM)
+            known = encode_shared(call, self._text_at, self._callers_at, self._group_at, _ROOM)
             self._encoded[key] = known
         return known
 
@@ -253,6 +253,12 @@ class RingWriter:
             assert text is not None
             known = self._texts[text] = self._append(text.encode(errors="surrogatepass"))
         return known
+
+    def _callers_at(self, callers: str) -> int:
+        """The offset of the lines that led to a call; they may take half of the table."""
+        if callers not in self._texts and self._table_end > TABLE_AT + TABLE_BYTES // 2:
+            return 0
+        return self._text_at(callers)
 
     def _group_at(self, group: Group) -> int:
         known = self._groups.get(group)

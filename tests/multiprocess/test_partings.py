@@ -229,6 +229,19 @@ Data().setup()
 DDP(torch.nn.Linear(8, 2))
 """
 HEALTHY = """
+def meet():
+    dist.barrier()
+
+for _ in range(2):
+    if rank == 0:
+        meet()
+        print("first")
+        meet()
+    else:
+        meet()
+        meet()
+    if rank:
+        print("one helper, called from different lines")
 def load(attempt):
     if rank == 1 and attempt == 0:
         raise OSError("try again")
@@ -404,6 +417,69 @@ def exchange():
 forward(3)
 exchange()
 """
+ONE_HELPER = """
+def average(value):
+    total = torch.as_tensor(value, dtype=torch.float32)
+    dist.all_reduce(total)
+    return total / world_size
+
+def average_gradients(model):
+    for p in model.parameters():
+        p.grad = average(p.grad)
+
+actor, critic = torch.nn.Linear(4, 2), torch.nn.Linear(4, 1)
+
+def update(kls):
+    for kl in kls:
+        if kl > 0.015:  #!
+            break
+        actor(torch.ones(3, 4)).sum().backward()
+        average_gradients(actor)
+    for _ in range(2):
+        critic(torch.ones(3, 4)).sum().backward()
+        average_gradients(critic)
+
+update([0.001, 0.02 if rank == 1 else 0.002, 0.003])
+"""
+EITHER_WAY = """
+def train(loader, log):
+    for batch in loader:  #!
+        dist.all_reduce(batch)
+        if log is not None:
+            log(batch)
+
+for epoch in range(2):
+    loader = [torch.ones(1)] * (3 + rank)
+    if rank == 0:
+        train(loader, print)
+    else:
+        train(loader, None)
+dist.barrier()
+"""
+SKIPS_BROKEN = """
+class Progress:
+    def __init__(self, items):
+        self.items = items
+    def __iter__(self):
+        self.left = iter(self.items)
+        return self
+    def __next__(self):
+        while True:
+            name = next(self.left)
+            try:
+                return self.load(name)
+            except KeyError:
+                raise
+            except ValueError as error:  #!
+                print("skipped", error)
+    def load(self, name):
+        if name == "broken":
+            raise ValueError(name)
+        return torch.ones(1)
+
+for item in Progress(["a", "b", "broken" if rank == 1 else "c", "d"]):
+    dist.all_reduce(item)
+"""
 #: Each with the cause of its finding.
 CYCLES = {
     "groups taken in turn by methods": (GRID, "groups-in-opposite-order"),
@@ -438,6 +514,8 @@ FAULTS = {
     "class chosen before": Fault(CHOSEN, "collective-under-rank-condition", ranks=(0, 1)),
     "batches of episodes": Fault(EPISODES, "uneven-iterations", ranks=(0, 1)),
     "function cut short": Fault(CUT_SHORT, "exception-swallowed", ranks=(0, 1)),
+    "function called on either way": Fault(EITHER_WAY, "uneven-iterations", ranks=(0, 1)),
+    "iterator that skips": Fault(SKIPS_BROKEN, "exception-swallowed"),
 }
 
 
@@ -467,6 +545,15 @@ def test_the_line_that_made_gloo_abort_a_rank(ranks: Ranks) -> None:
     assert "died" in {report.state for report in run.snapshot.ranks}
     finding = ddt.diagnose(run).findings[0]
     assert (finding.cause, _parted(finding)) == (fault.cause, fault.line), str(finding)
+
+
+def test_ranks_at_one_line_of_a_helper_that_came_there_from_different_lines(ranks: Ranks) -> None:
+    fault = Fault(ONE_HELPER, "collective-under-local-condition")
+    run = ranks.session(2).run(fault.source.replace(MARK, ""), trace=True)
+    finding = ddt.diagnose(run).findings[0]
+    assert (finding.cause, _parted(finding)) == (fault.cause, fault.line), str(finding)
+    entered = [fact.place.line for fact in finding.facts if fact.kind == "entered" and fact.place]
+    assert sorted(entered) == [18, 21], str(finding)
 
 
 @pytest.mark.parametrize("name", CYCLES)

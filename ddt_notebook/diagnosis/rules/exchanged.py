@@ -233,11 +233,16 @@ def _near_written(number: ShownNumber, value: float) -> bool:
 
 
 def _exchanged_too(context: Context, counts: Mapping[int, int]) -> bool:
-    """Whether ranks also gave their counts to the others."""
+    """Whether ranks also gave their counts to the others, or have received them from a collective.
+
+    A meter that was synchronized before holds the count of all ranks.
+    """
     return any(
-        any(_near(given, counts[one.rank]) for value in one.values for given in value.given)
+        _near(number, counts[one.rank])
         for one in context.snapshot.exchanged
         if one.rank in counts
+        for value in one.values
+        for number in (*value.given, *value.result)
     )
 
 

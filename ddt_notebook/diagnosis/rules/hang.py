@@ -380,11 +380,13 @@ def _why_absent(context: Context, rank: int, waiter: int, call: Call) -> Reason 
         if mine.kind != "collective" or mine.group != call.group or mine.where is None:
             continue
         theirs = context.counterpart(mine, rank)
-        if theirs is None or theirs.where is None or theirs.where == mine.where:
+        if theirs is None or theirs.where is None or context.ways.meet(theirs, mine):
             continue
-        reason = context.why_absent(mine, caller, absent, theirs.where)
+        at = context.ways.apart(theirs, mine) or theirs.where
+        reason = context.why_absent(mine, caller, absent, at)
         # A correct program may issue one collective from two lines, one for each side.
-        back = context.why_absent(theirs, absent, caller, mine.where)
+        here = context.ways.apart(mine, theirs) or mine.where
+        back = context.why_absent(theirs, absent, caller, here)
         if reason is None or reason.other_branch:
             continue
         if back is None or (back.kind == "parted" and reason.priority < back.priority):

@@ -49,7 +49,7 @@ def _mismatch(context: Context, mismatch: Mismatch) -> Finding:
     entered = [
         Fact(
             kind="entered",
-            place=context.place(side.call.where, "called"),
+            place=context.place(mismatch.place(side.call), "called"),
             ranks=side.ranks,
             values=_of_side(context, side.call),
         )
@@ -178,8 +178,10 @@ def _parted_before(context: Context, mismatch: Mismatch) -> tuple[Reason, Call] 
     ]
     first = mismatch.sequence
     while (before := [made.get(first - 1) for made in calls]) and None not in before:
-        places = [one.where for one in before if one is not None and one.where is not None]
-        if len(places) < len(ranks) or places[0].is_same_line(places[1]):
+        mine, theirs = before
+        if mine is None or theirs is None or mine.where is None or theirs.where is None:
+            break
+        if context.ways.meet(mine, theirs):
             break
         first -= 1
     if first == mismatch.sequence:
@@ -187,8 +189,11 @@ def _parted_before(context: Context, mismatch: Mismatch) -> tuple[Reason, Call] 
     for here, there in ((0, 1), (1, 0)):
         call, other = calls[here][first], calls[there][first]
         caller, absent = context.reports[ranks[here]], context.reports[ranks[there]]
-        reason = context.why_absent(call, caller, absent, other.where)
-        if reason is not None and not reason.other_branch and reason.cause in _BY_RANK:
+        at = context.ways.apart(other, call) or other.where
+        reason = context.why_absent(call, caller, absent, at)
+        if reason is None or reason.other_branch:
+            continue
+        if reason.cause in _BY_RANK or reason.kind == "parted":
             return reason, call
     return None
 
@@ -199,7 +204,7 @@ def _shown(reason: Reason) -> tuple[object, ...]:
 
 def _why_absent(context: Context, mismatch: Mismatch, side: Side, rank: int) -> Reason | None:
     caller, absent = context.reports[side.ranks[0]], context.reports[rank]
-    at = mismatch.calls[rank].where
+    at = mismatch.place(mismatch.calls[rank])
     if mismatch.out_of_step:
         return context.why_absent(side.call, caller, absent, at)
     # Ranks may come to one line, such as that of a helper, from different collectives.

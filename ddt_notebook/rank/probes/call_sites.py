@@ -1,4 +1,4 @@
-"""Finds the line of the user that makes a call, and the library through which it is made.
+"""Finds the lines of the user that lead to a call, and the library through which it is made.
 
 The stack is walked anew for each call, since a callback of the user may stand between a library and
 the same line as before. What is known of each function and line on the way is looked up.
@@ -12,15 +12,21 @@ from types import CodeType, FrameType
 
 from ...model.flight import library
 from ...model.user_code import is_user_code, package_file
+from ...wire.records import encode_callers
 from .frames import path_in_torch
 
-#: What a function can be: torch's, an installed package's, the user's, or none of these.
-_OTHER, _OF_TORCH, _INSTALLED, _OF_USER = range(4)
+#: What code can be: torch's, an installed package's, a function of the user's, the top level of a
+#: cell or of a file of the user's, or none of these.
+_OTHER, _OF_TORCH, _INSTALLED, _OF_USER, _TOP_LEVEL = range(5)
 #: Functions and lines that are kept.
 _MOST = 4096
 
-#: The user's function and instruction, and the next functions of torch and of a package.
-_Way = tuple[int, int, int, int]
+#: Calling lines that are kept, and frames that are looked at for them. They bound the time of a
+#: call in a deep recursion; chosen, not measured.
+_MOST_CALLERS, _MOST_FRAMES = 8, 48
+
+#: The next functions of torch and of a package, and the user's functions and instructions.
+_Way = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +37,8 @@ class CallSite:
     ----------
     file, line, function
         The user's line, as in `CallRecord`.
+    callers
+        The lines that led there, as in `CallRecord`.
     library
         The library that makes the call, as in `CallRecord`.
     """
@@ -39,6 +47,7 @@ class CallSite:
     line: int = 0
     function: str = "<module>"
     library: str | None = None
+    callers: str = ""
 
 
 class CallSites:
@@ -60,7 +69,7 @@ class CallSites:
                 kind = kinds[id(code)]
             except KeyError:
                 kind = self._learn(code)
-            if kind == _OF_USER:
+            if kind >= _OF_USER:
                 break
             if kind == _OF_TORCH:
                 if in_torch is None:
@@ -68,41 +77,63 @@ class CallSites:
             elif kind == _INSTALLED and installed is None:
                 installed = code
             frame = frame.f_back
-        key = (
-            (id(frame.f_code), frame.f_lasti, id(in_torch), id(installed))
-            if frame is not None
-            else (0, 0, id(in_torch), 0)
-        )
+        way = [id(in_torch), id(installed)]
+        users = self._users(frame, way)
+        key = tuple(way)
         found = self._known.get(key)
         if found is None:
-            users = frame.f_code if frame is not None else None
-            found = _site(frame, in_torch, installed), (users, in_torch, installed)
+            codes = *(one.f_code for one in users), in_torch, installed
+            found = _site(users, in_torch, installed), codes
             if len(self._known) >= _MOST:
                 self._known.clear()
             self._known[key] = found
         return found[0]
+
+    def _users(self, frame: FrameType | None, way: list[int]) -> list[FrameType]:
+        """The user's frames from one of them up to the top level; adds them to a way."""
+        found: list[FrameType] = []
+        kinds = self._kinds
+        for _ in range(_MOST_FRAMES):
+            if frame is None:
+                break
+            code = frame.f_code
+            try:
+                kind = kinds[id(code)]
+            except KeyError:
+                kind = self._learn(code)
+            if kind >= _OF_USER:
+                found.append(frame)
+                way += (id(code), frame.f_lasti)
+                if kind == _TOP_LEVEL or len(found) > _MOST_CALLERS:
+                    break
+            frame = frame.f_back
+        return found
 
     def _learn(self, code: CodeType) -> int:
         if len(self._codes) >= _MOST:
             self._kinds.clear()
             self._codes.clear()
         kind = self._kinds[id(code)] = _kind_of(code.co_filename)
+        if kind == _OF_USER and code.co_name == "<module>":
+            kind = self._kinds[id(code)] = _TOP_LEVEL
         self._codes.append(code)
         return kind
 
 
 def _site(
-    frame: FrameType | None, in_torch: CodeType | None, installed: CodeType | None
+    users: list[FrameType], in_torch: CodeType | None, installed: CodeType | None
 ) -> CallSite:
-    """The place, from the user's frame and the innermost functions of torch and of a package."""
+    """The place, from the user's frames and the innermost functions of torch and of a package."""
     made_by = path_in_torch(in_torch.co_filename) if in_torch is not None else None
-    if frame is None:
+    if not users:
         return CallSite(library=made_by)
-    code = frame.f_code
     if installed is not None and library(made_by) is None:
         made_by = installed.co_filename
-    line = frame.f_lineno or code.co_firstlineno
-    return CallSite(code.co_filename, line, code.co_name, made_by)
+    (file, line, function), *callers = [
+        (one.f_code.co_filename, one.f_lineno or one.f_code.co_firstlineno, one.f_code.co_name)
+        for one in users
+    ]
+    return CallSite(file, line, function, made_by, encode_callers(callers))
 
 
 @functools.lru_cache(maxsize=_MOST)

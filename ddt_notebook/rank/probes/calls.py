@@ -804,4 +804,4 @@ def _tensors(value: Any) -> Sequence[torch.Tensor]:
 def _locate(record: CallRecord, site: CallSite) -> None:
     """Add the user's line, and the library's file if a library made the call."""
     record.file, record.line, record.function = site.file, site.line, site.function
-    record.library = site.library
+    record.callers, record.library = site.callers, site.library

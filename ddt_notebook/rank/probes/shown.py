@@ -158,6 +158,7 @@ class ShownRecord:
         self.reads, self.beside_training = {}, set()
         self.shown, self.wrote, self.full = {}, set(), False
         self.line = ""
+        written_files.OWN.begin_run()
 
     def stop(self, error: Exception) -> None:
         """Record nothing more in this run, and keep the reason."""
@@ -367,7 +368,7 @@ def install() -> None:
         AfterImport(module, _wrap_writer).install()
     for name, owner, function in _LOGGERS:
         AfterImport(name, functools.partial(_wrap_logger, owner, function)).install()
-    written_files.install(lambda: RECORD.listens, _in_file)
+    written_files.install(lambda: RECORD.listens, _in_file, _from_file)
 
 
 def _wrap_writer(module: ModuleType) -> None:
@@ -461,6 +462,13 @@ def _in_file(text: str, line: str) -> None:
         RECORD.logs(text, line)
     except Exception as error:  # noqa: BLE001  (the user's file must be written)
         RECORD.stop(error)
+
+
+def _from_file() -> None:
+    """Note that the rank reads what another rank has written."""
+    evaluations.RECORD.exchanges_data()
+    if accumulated.RECORD.latest is not None:
+        accumulated.RECORD.latest.gave_more = True
 
 
 def _message(record: logging.LogRecord) -> str:

@@ -42,3 +42,16 @@ def test_a_loop_that_asks_its_loader_once_more_on_one_rank_parts_at_the_loop() -
     other = [item, item, more, item, item, more]
     (parting,) = align(one, other, (0, 0))
     assert (parting.absent, parting.waiter) == (ends, more)
+
+
+def test_a_generator_that_goes_on_later_is_no_function_that_returned() -> None:
+    """A sampler of unequal batches yields; its events of the next round are another call."""
+    draw, item = event("sampler", 27, 28), event("item", 3, kind="return")
+    more, ends = event("fit", 40, 41), event("fit", 40, 50)
+    step = [event(name, 9, kind="return") for name in ("forward", "loss", "report", "sync")]
+    large, small = [*[draw] * 6, item, *step], [*[draw] * 3, item, *step]
+    one = [more, *large, more, *large, ends]
+    other = [more, *small, more, *small, more, *small, more]
+    (parting,) = align(one, other, (0, 0))
+    assert (parting.absent, parting.waiter) == (ends, more)
+    assert parting.apart == ((len(one) - 1, None), (2 * len(small) + 2, None)), "no later round"

@@ -14,7 +14,7 @@ import pytest
 
 from ddt_notebook.model import FormatError, Rendezvous
 from ddt_notebook.wire import ring
-from ddt_notebook.wire.records import CallRecord, Group
+from ddt_notebook.wire.records import CallRecord, Group, decode_callers, encode_callers
 from ddt_notebook.wire.ring import RingReader, RingWriter
 
 RECORDS = 60_000
@@ -134,6 +134,7 @@ EVERYTHING = CallRecord(
     file="/project/größe/\udcff.py",
     line=70_000,
     function="step",
+    callers=encode_callers([("/project/größe/\udcff.py", 7, "fit"), ("main.py", 90, "<module>")]),
     library="nn/parallel/distributed.py",
     asynchronous=True,
     rendezvous=Rendezvous(address="127.0.0.1:29500", rank=1, left_over=True),
@@ -149,6 +150,27 @@ def test_every_field_of_a_record_is_read_as_it_was_written(path: Path, call: Cal
     record = RingReader(path).read(index)
     assert record is not None
     assert record.call == call
+
+
+def test_the_lines_that_led_to_a_call_are_read_as_they_were_written() -> None:
+    lines = [("/project/größe.py", 7, "fit"), ("main.py", 90, "<module>")]
+    assert list(decode_callers(encode_callers(lines))) == lines
+    assert encode_callers([]) == ""
+    for damaged in ("", "[1]", '{"files": [1]}', '{"lines": ["7"]}'):
+        with pytest.raises(FormatError):
+            decode_callers(damaged)
+
+
+def test_the_lines_that_led_to_calls_leave_half_of_the_table_to_names(path: Path) -> None:
+    writer = RingWriter(path)
+    for line in range(9000):
+        callers = encode_callers([("x" * 200, line, "f")])
+        writer.begin(CallRecord(op="barrier", callers=callers), 1.0, blocking=True)
+    last = writer.begin(CallRecord(op="named", callers=callers), 1.0, blocking=True)
+    record = RingReader(path).read(last)
+    assert record is not None
+    assert (record.call.op, record.call.callers) == ("named", "")
+    assert not RingReader(path).table_full
 
 
 def test_shapes_that_do_not_fit_are_left_out(path: Path) -> None:

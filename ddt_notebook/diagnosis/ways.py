@@ -1,0 +1,70 @@
+"""Compares the lines from which ranks came to one line that makes a collective.
+
+A helper, such as one that calls ``barrier()``, is called from many lines. Ranks that meet in it may
+have come from different ones, and then they were out of step before any call did not fit.
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+
+from ddt_notebook.model import Call, Position
+from ddt_notebook.program.nodes import LEAVES
+from ddt_notebook.program.program import Program
+from ddt_notebook.program.tree import Block
+
+
+class Ways:
+    """The ways of one run's calls.
+
+    Parameters
+    ----------
+    program
+        What the ranks ran; without it, no two lines are known to be alternatives.
+    """
+
+    def __init__(self, program: Program | None = None) -> None:
+        self._program = program
+        self._alternatives = cache(self._are_alternatives)
+
+    def apart(self, call: Call, other: Call) -> Position | None:
+        """The line of a call's way at which it was not on the way of another call of its line.
+
+        It is the outermost line that differs. None if there is none, if a way is not known, or if
+        that line and the other call's are in the two arms of one condition: both lead on to the
+        collective.
+        """
+        if call.where is None or other.where is None or not call.where.is_same_line(other.where):
+            return None
+        for one, two in zip(reversed(call.callers), reversed(other.callers), strict=False):
+            if not one.is_same_line(two):
+                return None if self._alternatives(one, two) else one
+        return None
+
+    def meet(self, call: Call, other: Call) -> bool:
+        """Whether two ranks came to a collective at one line, on the same way if it is known."""
+        if call.where is None or other.where is None:
+            return call.where is other.where
+        return call.where.is_same_line(other.where) and self.apart(call, other) is None
+
+    def _are_alternatives(self, one: Position, two: Position) -> bool:
+        """Whether two lines are in different arms of one condition."""
+        if self._program is None or one.file != two.file:
+            return False
+        around = {block.owner: block for block in self._blocks(one)}
+        for block in self._blocks(two):
+            mine = around.get(block.owner)
+            if mine is None:
+                continue
+            if mine.field != block.field:
+                return isinstance(block.owner, ast.If)
+            first, last = sorted((mine.at, block.at))
+            earlier = block.statements[first]
+            leaves = isinstance(earlier, ast.If) and isinstance(earlier.body[-1], LEAVES)
+            return first < last and leaves
+        return False
+
+    def _blocks(self, place: Position) -> list[Block]:
+        assert self._program is not None
+        return self._program.blocks(self._program.statement_at(place))
