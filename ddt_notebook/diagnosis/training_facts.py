@@ -257,6 +257,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     ),
     "updates-of-one-replica": "every update of the optimizer was that of one replica",
     "given": lambda f: f"{f.values['what']} is {f.values['value']} on {ranks_text(f.ranks)}",
+    "given-at": "{name} comes from {place} on {ranks}",
     "pipelines-equal": lambda f: (
         "the pipelines of all workers are equal, with all their constants"
         + ("; each worker draws its own order" if f.values["shuffled"] else "")

@@ -647,6 +647,8 @@ class RankTraining:
         The first forward passes that added up activations over ranks.
     used
         The modules outside DDP that were called between the first two steps.
+    called_past
+        The line that, up to the second step, first called the module in DDP itself with gradients.
     kept
         What DDP does not keep equal: buffers, and modules beside the model in DDP.
     plain
@@ -677,6 +679,7 @@ class RankTraining:
     replicated: tuple[ReplicatedTensor, ...] = ()
     summed: tuple[SummedForward, ...] = ()
     used: tuple[UsedModule, ...] = ()
+    called_past: Position | None = None
     kept: tuple[KeptState, ...] = ()
     plain: tuple[PlainState, ...] = ()
     contrasts: tuple[Contrast, ...] = ()

@@ -639,6 +639,59 @@ main()
         "if accelerator.is_main_process:",
         _BY_RANK,
     ),
+    "accelerate accumulates differently": Fault(
+        _ACCELERATE
+        + """
+def main():
+    steps = 3 if os.environ["LOCAL_RANK"] == "0" else 1
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=steps)
+    net = make_net()
+    net, optimizer, loader = accelerator.prepare(
+        net,
+        torch.optim.SGD(net.parameters(), lr=0.05),
+        DataLoader(TensorDataset(*make_data()), 4, shuffle=True),
+    )
+    for x, y in loader:
+        with accelerator.accumulate(net):
+            accelerator.backward(nn.functional.mse_loss(net(x), y))
+            optimizer.step()
+            optimizer.zero_grad()
+    accelerator.wait_for_everyone()
+
+
+main()
+""",
+        ("D.2.1", "D.1.1"),
+        (0, 1),
+        "accelerator = Accelerator(cpu=True, gradient_accumulation_steps=steps)",
+        ("trainer-arguments-differ",),
+    ),
+    "accelerate trains what it unwrapped": Fault(
+        _ACCELERATE
+        + """
+def main():
+    accelerator = Accelerator(cpu=True)
+    net = make_net()
+    net, optimizer, loader = accelerator.prepare(
+        net,
+        torch.optim.SGD(net.parameters(), lr=0.05),
+        DataLoader(TensorDataset(*make_data()), 4, shuffle=True),
+    )
+    plain = accelerator.unwrap_model(net)
+    for x, y in loader:
+        optimizer.zero_grad()
+        predicted = plain(x)
+        accelerator.backward(nn.functional.mse_loss(predicted, y))
+        optimizer.step()
+
+
+main()
+""",
+        ("D.2.2",),
+        (0, 1),
+        "predicted = plain(x)",
+        ("module-called-past-ddp",),
+    ),
     "accelerate prints one rank's error": Fault(
         _ACCELERATE
         + """
@@ -777,7 +830,7 @@ trainer().fit(Model(), *loaders())
 """,
         ("D.2.1", "D.1.1"),
         (0, 1),
-        "trainer().fit(Model(), *loaders())",
+        'self.log("large_loss", loss, sync_dist=True)',
         ("rank-skips-collective",),
     ),
     "lightning's limits differ": Fault(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.model import Fact, Finding, Place
+from ddt_notebook.model import Fact, Finding, Place, Position
 from ddt_notebook.model.agreements import Broken, alike, broken
 from ddt_notebook.model.frameworks import described
 from ddt_notebook.model.parity import grouped
 
 _SYMPTOMS = {"hung": "D.2.1", "failed": "D.1.1"}
+#: Lines of names in a finding; more would not help.
+_MOST_LINES = 3
 _OF_SETUP = {"hung": "B.2", "failed": "B.2"}
 
 
@@ -68,6 +71,7 @@ def _finding(context: Context, one: Broken, cause: str) -> Finding:
     places = {
         rank: context.place(given.where, "called") for rank, given in sorted(one.given.items())
     }
+    facts += _given_at(context, one)
     if one.what.startswith("parameter ") and one.number > 1:  # they were equal at first
         settings, made = _settings(context, sorted(one.given))
         facts += settings
@@ -86,6 +90,24 @@ def _finding(context: Context, one: Broken, cause: str) -> Finding:
         places=places,
         facts=facts,
     )
+
+
+def _given_at(context: Context, one: Broken) -> Iterator[Fact]:
+    """Yield the lines at which ranks gave the names that others lack."""
+    op = described(one.framework).given_at.get(one.what)
+    if op is None:
+        return
+    names = {rank: set(given.value.split(", ")) for rank, given in one.given.items()}
+    every = [name for own in names.values() for name in own]
+    lacking = {name for name in every if every.count(name) < len(names)}
+    lines: dict[tuple[str, Position], list[int]] = defaultdict(list)
+    for rank in sorted(names):
+        for call in context.reports[rank].calls:
+            if call.op == op and call.where is not None and call.reduce_op in lacking & names[rank]:
+                lines[str(call.reduce_op), call.where].append(rank)
+    for (name, where), ranks in list(lines.items())[:_MOST_LINES]:
+        place = context.place(where, "called")
+        yield Fact(kind="given-at", place=place, ranks=tuple(ranks), values={"name": name})
 
 
 def _settings(context: Context, ranks: list[int]) -> tuple[list[Fact], dict[int, Place | None]]:

@@ -248,7 +248,14 @@ def _past_ddp(context: Context, group: Replicas, step: int | None, ranks: list[i
     calls = _calls_past_wrapper(context)
     # an earlier cell may hold such a call that this one does not make
     own = [call for call in calls if call.file == context.snapshot.cell.name]
-    if own or (calls and step is not None):
+    seen = {
+        one.rank: context.place(one.called_past, "called")
+        for one in context.snapshot.training
+        if one.called_past is not None
+    }
+    if set(ranks) <= set(seen):
+        places |= seen
+    elif own or (calls and step is not None):
         places = dict.fromkeys(ranks, (own or calls)[0])
     return conclude(
         "D.2.2",

@@ -105,6 +105,9 @@ class Description:
     settings_of
         What they are settings of: ``"world"`` for the groups of all ranks, and ``"training"`` for
         what a library's trainer does, where only a run that fails shows that they must be equal.
+    given_at
+        The calls that tell at which line a rank gave one of the names in a setting, by the setting;
+        each holds the name in place of a reduce operation.
     callbacks
         The modules and the functions in them, or methods, with which a trainer calls callbacks.
     causes
@@ -132,6 +135,7 @@ class Description:
     failures: frozenset[str] = frozenset()
     settings_calls: tuple[str, ...] = ()
     settings_of: str = "world"
+    given_at: Mapping[str, str] = field(default_factory=dict)
     callbacks: tuple[tuple[str, str], ...] = ()
     causes: Mapping[str, str] = field(default_factory=dict)
     alike: Mapping[tuple[str, str], str] = field(default_factory=dict)

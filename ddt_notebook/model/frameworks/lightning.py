@@ -8,6 +8,8 @@ from .description import Description
 FIT = "Trainer.fit"
 #: The end of an epoch, where what was logged is averaged over the ranks, and what it is.
 LOG, LOGGED = "LightningModule.log", "names in self.log(…, sync_dist=True)"
+#: The first call of each name with ``sync_dist=True``.
+LOGGED_AT = "LightningModule.log(sync_dist=True)"
 #: Arguments that decide how many steps there are, and what comes between them.
 ARGUMENTS = (
     *("max_steps", "max_epochs", "limit_train_batches", "limit_val_batches"),
@@ -26,5 +28,6 @@ FRAMEWORK = Description(
         **dict.fromkeys(ARGUMENTS, "trainer-arguments-differ"),
         "names": "rank-skips-collective",
     },
+    given_at={LOGGED: LOGGED_AT},
     callbacks=tuple((f"{name}.trainer.call", "_call_callback_hooks") for name in _PACKAGES),
 )

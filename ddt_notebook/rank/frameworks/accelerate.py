@@ -5,11 +5,16 @@ from __future__ import annotations
 import functools
 import sys
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ...model.frameworks.accelerate import ARGUMENTS, MADE
 from ..after_import import AfterImport
 from ..forked_ranks import REFUSED
 from .framework import Framework
+from .trainer_arguments import read, record_made
+
+if TYPE_CHECKING:
+    from ..probes.calls import CallLog
 
 #: Functions that fork ranks. They take a port first, which on several ranks one of them gets, and
 #: the others raise errors of their own.
@@ -18,6 +23,10 @@ _LAUNCHERS = ("notebook_launcher", "debug_launcher")
 
 class Accelerate(Framework):
     """Hugging Face Accelerate."""
+
+    def watch(self, calls: CallLog) -> None:
+        """Record the arguments of each Accelerator that the user makes."""
+        AfterImport("accelerate.accelerator", functools.partial(_watch, calls)).install()
 
     def install(self) -> None:
         """Refuse launchers of several processes on each rank in the same words."""
@@ -34,6 +43,11 @@ class Accelerate(Framework):
             kept = getattr(getattr(state, name, None), "_shared_state", None)
             if isinstance(kept, dict):
                 kept.clear()
+
+
+def _watch(calls: CallLog, module: ModuleType) -> None:
+    made = getattr(module, "Accelerator", None)
+    record_made(calls, made, MADE, lambda one: read(one, ARGUMENTS), "accelerate/")
 
 
 def _refuse(module: ModuleType) -> None:

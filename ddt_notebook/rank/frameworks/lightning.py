@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
-from types import ModuleType
+import sys
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ...model.frameworks.lightning import ARGUMENTS, FIT, LOG, LOGGED
+from ...model.frameworks.lightning import ARGUMENTS, FIT, LOG, LOGGED, LOGGED_AT
+from ...wire.records import CallRecord
 from ..after_import import AfterImport
 from ..forked_ranks import REFUSED
 from .framework import Framework
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from ..probes.calls import CallLog
 _TRAINER = "trainer.trainer"
 _LOGGER = "trainer.connectors.logger_connector.logger_connector"
+_MODULE = "core.module"
+#: Names are noted up to this number.
+_MOST_NAMES = 64
 #: Launchers that start ranks as processes of their own, of Fabric and the Trainer.
 _LAUNCHERS = tuple(
     f"{package}.strategies.launchers.multiprocessing"
@@ -38,7 +43,7 @@ class Lightning(Framework):
         """Record arguments and names, once Lightning's Trainer is imported."""
         for package in ("lightning/pytorch/", "pytorch_lightning/"):
             prefix = package.replace("/", ".")
-            for module, watch in ((_TRAINER, _watch_fit), (_LOGGER, _watch_logged)):
+            for module, watch in _WATCHED:
                 act = functools.partial(watch, calls, package)
                 AfterImport(prefix + module, act).install()
 
@@ -84,3 +89,29 @@ def _logged(connector: Any) -> dict[str, str]:
     items = results.valid_items() if results is not None else ()
     metas = [metric.meta for _, metric in items]
     return {LOGGED: ", ".join(sorted({one.name for one in metas if one.sync.should})) or "none"}
+
+
+def _watch_log(calls: CallLog, package: str, module: ModuleType) -> None:
+    """Record the line that first logs each name whose values are averaged."""
+    owner = getattr(module, "LightningModule", None)
+    original = getattr(owner, "log", None)
+    if owner is None or original is None:
+        return  # another version
+    seen: set[tuple[str, CodeType, int]] = set()
+
+    @functools.wraps(original)
+    def log(self: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        if kwargs.get("sync_dist"):
+            caller = sys._getframe(1)
+            at = name, caller.f_code, caller.f_lineno
+            if at not in seen and len(seen) < _MOST_NAMES:
+                seen.add(at)
+                record = CallRecord(op=LOGGED_AT, kind="setup", number=len(seen), reduce_op=name)
+                calls.record(record, lambda: None, package)
+        return original(self, name, *args, **kwargs)
+
+    owner.log = log
+
+
+_WATCHED = ((_TRAINER, _watch_fit), (_LOGGER, _watch_logged), (_MODULE, _watch_log))

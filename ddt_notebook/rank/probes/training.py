@@ -576,6 +576,7 @@ class TrainingRecord:
             replicated=tuple(replicated.RECORD.tensors),
             summed=tuple(summed_activations.RECORD.sums),
             used=self.used.observed(),
+            called_past=self.used.past,
             kept=kept_states.RECORD.observed(),
             plain=kept_states.RECORD.observed_plain(),
             contrasts=tuple(self._contrasts),

@@ -11,11 +11,13 @@ import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.parallel import DistributedDataParallel
 
 from ...model import Position
 from ...model.torch_features import USED_MODULES
@@ -28,6 +30,16 @@ from .watched import Watched
 
 #: The step with whose end the hook is removed, and the most modules that are noted.
 _STEPS, _MOST = 2, 16
+_DDP_FILE = sys.modules[DistributedDataParallel.__module__].__file__
+
+
+def _in_ddp(frame: FrameType | None) -> bool:
+    """Whether DDP's own forward pass is under way."""
+    while frame is not None:
+        if frame.f_code.co_filename == _DDP_FILE:
+            return True
+        frame = frame.f_back
+    return False
 
 
 class _Used:
@@ -83,6 +95,9 @@ class UsedModules:
         #: The ``id`` of parameters of models in DDP, and of optimizers that have stepped.
         self._wrapped: set[int] = set()
         self._optimized: set[int] = set()
+        #: The ``id`` of the modules that are in DDP, and the line that first called one past it.
+        self._inner: set[int] = set()
+        self.past: Position | None = None
         self._steps = 0
         self._compiles = False
 
@@ -101,9 +116,11 @@ class UsedModules:
         self._close()
         self._used, self._known, self._steps = {}, set(), 0
         self._wrapped, self._optimized = set(), set()
+        self._inner, self.past = set(), None
 
-    def begin(self, replica: nn.Module) -> None:
+    def begin(self, replica: DistributedDataParallel) -> None:
         """A model in DDP was made, or passes for the first time in this run."""
+        self._inner.add(id(replica.module))
         self._wrapped.update(map(id, replica.parameters()))
         self._used = {i: one for i, one in self._used.items() if not one.holds(self._wrapped)}
         if self._steps >= _STEPS:
@@ -129,6 +146,9 @@ class UsedModules:
             used = self._used.get(one)
             if used is not None and self._steps:
                 used.between = True
+            if one in self._inner and self.past is None and torch.is_grad_enabled():
+                frame = sys._getframe()
+                self.past = None if _in_ddp(frame) else user_line(frame)
             return
         held = set(map(id, module.parameters()))
         if not held.isdisjoint(self._wrapped):  # it calls the model in DDP, and perhaps others
