@@ -32,7 +32,9 @@ def classify(error: RankError, call: Call | None = None) -> Meaning:
         meaning = classify(first) if first is not None and not is_peer_error(first) else _OTHER
         if meaning.cause is not None:
             return replace(meaning, confidence="likely")
-        typed = tuple(pattern for pattern in (*BY_TYPE, *BROAD) if not pattern.text)
+        # these need no text: they look at the files on the stack, or at the type
+        placed = tuple(one for one in BY_TEXT_AND_PLACE if one.files and not one.text)
+        typed = tuple(one for one in (*placed, *BY_TYPE, *BROAD) if not one.text)
         # a collective of TensorFlow runs a graph, which may call a function of the user
         elsewhere = call is not None and call.is_graph and call.where != error.where
         return _first(typed, error, call, "certain") or _otherwise(None if elsewhere else call)

@@ -118,9 +118,9 @@ class UsedModules:
         self._wrapped, self._optimized = set(), set()
         self._inner, self.past = set(), None
 
-    def begin(self, replica: DistributedDataParallel) -> None:
+    def begin(self, replica: nn.Module) -> None:
         """A model in DDP was made, or passes for the first time in this run."""
-        self._inner.add(id(replica.module))
+        self._inner.add(id(getattr(replica, "module", replica)))
         self._wrapped.update(map(id, replica.parameters()))
         self._used = {i: one for i, one in self._used.items() if not one.holds(self._wrapped)}
         if self._steps >= _STEPS:

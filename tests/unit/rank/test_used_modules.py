@@ -44,6 +44,24 @@ def test_the_outermost_module_is_noted_and_whether_it_changed(trained: nn.Module
     assert _noted(used) == [("self.teacher", False, True)]
 
 
+def test_the_line_that_calls_a_model_past_ddp_is_noted() -> None:
+    class Wrapper(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = nn.Linear(2, 2)
+
+    used, wrapper, x = UsedModules(), Wrapper(), torch.ones(1, 2)
+    used.begin(wrapper)
+    with torch.no_grad():  # an evaluation
+        wrapper.module(x)
+    assert used.past is None
+    wrapper.module(x)
+    assert used.past is not None
+    assert used.past.file == __file__
+    used.begin_run()
+    assert used.past is None
+
+
 def test_a_trace_of_the_user_stays_as_it_is(
     trained: nn.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
