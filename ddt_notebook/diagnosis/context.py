@@ -22,6 +22,7 @@ from .matched_messages import MessageMismatch, message_bytes
 from .parting_reasons import REPORTED
 from .partings import Partings
 from .rendezvous import Discord, discord
+from .stopped_loops import stopped_alone
 from .thread_clash import ThreadClash, thread_clash
 from .ways import Ways
 
@@ -152,6 +153,9 @@ class Context:
         observed = self.where_parted(call, caller, absent, at)
         if observed is not None and observed.priority != REPORTED:
             return observed
+        stopped = stopped_alone(self.program, caller, absent)
+        if stopped is not None:
+            return stopped
         inferred = self.why_inferred(call, caller, absent, at)
         if observed is None or (inferred is not None and inferred.raises):
             return inferred  # the condition under which the rank raised what was caught

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from ddt_notebook.messages import message
 from ddt_notebook.model import Fact, Place, Position, RankError, Snapshot
 from ddt_notebook.model.checkpoints import CheckpointUse
 from ddt_notebook.model.user_code import is_user_code
+from ddt_notebook.program.conditional_lines import returns_nothing, used_under
 from ddt_notebook.program.gradients import kept_graphs
 from ddt_notebook.program.modules import module_names
 from ddt_notebook.program.tensor_attributes import plain_attribute
@@ -26,6 +29,8 @@ _IN_CELL = re.compile(r"\(cell\[\d+\], line \d+\)$")
 
 def details(context: Context, error: RankError, meaning: Meaning) -> tuple[Meaning, list[Fact]]:
     """Return a more precise cause, if the source shows one, and the facts that show it."""
+    if meaning.message is not None and (function := message(meaning.message).result_of):
+        return meaning, _returns_nothing(context, function)
     if meaning.symptom == "D.1.11" and meaning.cause is None:
         return replace(meaning, cause=_of_the_cell(error)), []
     if meaning.cause == "out-of-memory" and (line := _kept_graph(context, error)) is not None:
@@ -45,10 +50,30 @@ def details(context: Context, error: RankError, meaning: Meaning) -> tuple[Meani
         return meaning, _odd_first_rank(context)
     if meaning.cause == "unused-parameters" and (found := _UNUSED.search(error.message)):
         names = tuple(name.strip(" .") for name in found[1].split(","))
-        return meaning, [Fact(kind="without-gradient", values={"parameters": names})]
+        unused = Fact(kind="without-gradient", values={"parameters": names})
+        return meaning, [unused, *_used_under(context, names)]
     if meaning.cause == "parameter-ready-twice" and (found := _TWICE.search(error.message)):
         return meaning, [Fact(kind="ready-twice", values={"parameter": found[1].strip(".")})]
     return meaning, []
+
+
+def _used_under(context: Context, names: Iterable[str]) -> Iterator[Fact]:
+    """Yield the conditions that decide whether the modules of unused parameters are used."""
+    attributes = dict.fromkeys(part for name in names for part in name.split(".")[-2:-1])
+    places = (used_under(context.program, attribute) for attribute in attributes)
+    for attribute, place in zip(attributes, places, strict=True):
+        if place is not None:
+            yield Fact(kind="uses-module", place=place, values={"name": attribute})
+
+
+def _returns_nothing(context: Context, function: str) -> list[Fact]:
+    """Return the line that leads to the return of a function without a result."""
+    found = returns_nothing(context.program, function)
+    if found is None:
+        return []
+    place, line = found
+    kind = "returns-nothing" if place.line == line else "leads-to-no-result"
+    return [Fact(kind=kind, place=place, values={"return_line": line})]
 
 
 def _kept_graph(context: Context, error: RankError) -> Place | None:

@@ -958,6 +958,10 @@ REASONS: dict[str, Sentence] = {
     "leaves-by-own-finding": (
         "leaves before line {call_line} by a condition that each rank decides alone"
     ),
+    "asks-to-stop": "lets {ranks} ask the trainer to stop in line {stop_line}",
+    "uses-module": "decides whether {name} is used",
+    "leads-to-no-result": "leads to the return without a result in line {return_line}",
+    "returns-nothing": "returns no result",
     "keeps-graph": "keeps the autograd graph of every iteration",
     "plain-attribute": "makes {name} a plain attribute, which `to()` does not move",
 }

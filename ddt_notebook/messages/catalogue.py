@@ -70,6 +70,8 @@ class Message:
     cause_elsewhere
         Whether the message has no cause of its own, so that no thread can confirm one: it reports
         that something failed, and another line of the output names the cause.
+    result_of
+        The function of the user that gave no result; empty if it is about something else.
     example, unlike
         A text that matches, and texts with similar words that do not.
     fragments
@@ -95,6 +97,7 @@ class Message:
     source: str
     thread: str | None
     cause_elsewhere: bool
+    result_of: str
     example: str
     unlike: tuple[str, ...]
     fragments: tuple[str, ...] = ()
@@ -166,6 +169,7 @@ def _message(name: str, raiser: str, entry: dict[str, Any]) -> Message:
         source=entry["source"],
         thread=entry.get("thread"),
         cause_elsewhere=entry.get("cause_elsewhere", False),
+        result_of=entry.get("result_of", ""),
         example=entry["example"],
         unlike=tuple(entry["unlike"]),
         fragments=found,

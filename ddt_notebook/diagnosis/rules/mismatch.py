@@ -10,6 +10,7 @@ from ddt_notebook.diagnosis.errors import is_peer_error
 from ddt_notebook.diagnosis.matched_calls import Mismatch, Side
 from ddt_notebook.diagnosis.matched_messages import MessageMismatch, message_bytes
 from ddt_notebook.diagnosis.parting_reasons import ASKS_LIBRARY, IN_CALLBACK, REPORTED
+from ddt_notebook.diagnosis.stopped_loops import stopped_alone
 from ddt_notebook.diagnosis.wording import to_change
 from ddt_notebook.model import Call, Fact, Finding, RankReport
 from ddt_notebook.model.finding import Values
@@ -212,7 +213,13 @@ def _why_absent(context: Context, mismatch: Mismatch, side: Side, rank: int) -> 
     if seen is not None:
         in_library = seen.priority in (IN_CALLBACK, ASKS_LIBRARY)
         led = seen.priority in (0, REPORTED) or (in_library and mismatch.fields == ("op",))
-        return seen if led and seen.cause != "uneven-iterations" else None
+        if led and seen.cause != "uneven-iterations":
+            return seen
+    stopped = stopped_alone(context.program, caller, absent)
+    if stopped is not None:
+        return stopped
+    if seen is not None:
+        return None
     reason = context.why_inferred(side.call, caller, absent, at)
     if reason is not None and reason.kind == "loaders-differ" and mismatch.fields == ("op",):
         return reason

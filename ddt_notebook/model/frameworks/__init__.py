@@ -20,6 +20,7 @@ __all__ = [
     "Description",
     "JobBegin",
     "Preparation",
+    "asks_to_stop",
     "described",
     "ends_waits",
     "is_meeting",
@@ -84,6 +85,11 @@ def ends_waits(error: str) -> bool:
     return error in _failures()
 
 
+def asks_to_stop(op: str) -> bool:
+    """Whether a rank asks a trainer to end its loop by this call; see `Description.stops`."""
+    return op in _stops()
+
+
 def known_operation(op: str) -> Operation | None:
     """The operation of torch or a framework with this name; None for graphs and what is unknown."""
     return OPERATIONS.get(op) or _operations().get(op)
@@ -92,6 +98,11 @@ def known_operation(op: str) -> Operation | None:
 @functools.cache
 def _meetings() -> frozenset[str]:
     return frozenset().union(*(one.meetings for one in known_frameworks().values()))
+
+
+@functools.cache
+def _stops() -> frozenset[str]:
+    return frozenset().union(*(one.stops for one in known_frameworks().values()))
 
 
 @functools.cache

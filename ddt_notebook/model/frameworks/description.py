@@ -108,6 +108,8 @@ class Description:
     given_at
         The calls that tell at which line a rank gave one of the names in a setting, by the setting;
         each holds the name in place of a reduce operation.
+    stops
+        The setup calls by which a rank asks the trainer to end its loop.
     callbacks
         The modules and the functions in them, or methods, with which a trainer calls callbacks.
     causes
@@ -136,6 +138,7 @@ class Description:
     settings_calls: tuple[str, ...] = ()
     settings_of: str = "world"
     given_at: Mapping[str, str] = field(default_factory=dict)
+    stops: frozenset[str] = frozenset()
     callbacks: tuple[tuple[str, str], ...] = ()
     causes: Mapping[str, str] = field(default_factory=dict)
     alike: Mapping[tuple[str, str], str] = field(default_factory=dict)

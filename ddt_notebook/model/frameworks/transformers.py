@@ -13,6 +13,10 @@ ARGUMENTS = (
     "per_device_train_batch_size",
 )
 
+#: Flags with which a callback ends a loop; a rank records when one is set.
+FLAGS = ("should_training_stop", "should_epoch_stop")
+STOPS = {name: f"TrainerControl.{name}" for name in FLAGS}
+
 FRAMEWORK = Description(
     name="transformers",
     title="transformers",
@@ -20,5 +24,6 @@ FRAMEWORK = Description(
     settings_calls=(TRAIN,),
     settings_of="training",
     causes=dict.fromkeys(ARGUMENTS, "trainer-arguments-differ"),
+    stops=frozenset(STOPS.values()),
     callbacks=(("transformers.trainer_callback", "CallbackHandler.call_event"),),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import sys
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _TRAINER = "trainer.trainer"
 _LOGGER = "trainer.connectors.logger_connector.logger_connector"
 _MODULE = "core.module"
+_UNUSED = re.compile(r"Parameters which did not receive grad for rank \d+: [\w., ]+")
 #: Names are noted up to this number.
 _MOST_NAMES = 64
 #: Launchers that start ranks as processes of their own, of Fabric and the Trainer.
@@ -35,9 +37,11 @@ class Lightning(Framework):
     """Lightning's Trainer; its calls pass through ``torch.distributed``."""
 
     def install(self) -> None:
-        """Refuse strategies that start ranks: ``ddp_spawn``, ``ddp_fork``, ``ddp_notebook``."""
+        """Refuse strategies that start ranks, such as ``ddp_spawn``, and keep names in messages."""
         for module in _LAUNCHERS:
             AfterImport(module, _refuse).install()
+        for package in ("lightning.pytorch", "pytorch_lightning"):
+            AfterImport(f"{package}.strategies.ddp", _keep_names).install()
 
     def watch(self, calls: CallLog) -> None:
         """Record arguments and names, once Lightning's Trainer is imported."""
@@ -63,6 +67,21 @@ def _refuse(module: ModuleType) -> None:
         original(self, strategy, *args, **kwargs)
 
     launcher.__init__ = refuse_several
+
+
+def _keep_names(module: ModuleType) -> None:
+    """Keep the names of unused parameters, which Lightning's own message leaves out."""
+    original = getattr(module, "_augment_message", None)
+    if original is None:
+        return  # another version
+
+    @functools.wraps(original)
+    def augment(exception: BaseException, pattern: str, new_message: str) -> None:
+        found = _UNUSED.search(str(exception))
+        named = f"{new_message}\n{found[0]}" if found else new_message
+        original(exception, pattern=pattern, new_message=named)
+
+    module._augment_message = augment  # type: ignore[attr-defined]
 
 
 def _watch_fit(calls: CallLog, package: str, module: ModuleType) -> None:

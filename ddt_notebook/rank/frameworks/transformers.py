@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ...model.frameworks.transformers import ARGUMENTS, TRAIN
+from ...model.frameworks.transformers import ARGUMENTS, STOPS, TRAIN
+from ...wire.records import CallRecord
 from ..after_import import AfterImport
 from .framework import Framework
 from .trainer_arguments import read, record_arguments
@@ -22,6 +23,8 @@ class Transformers(Framework):
         """Record the arguments of each training, once transformers' Trainer is imported."""
         watch = functools.partial(_watch, calls)
         AfterImport("transformers.trainer", watch).install()
+        watch = functools.partial(_watch_flags, calls)
+        AfterImport("transformers.trainer_callback", watch).install()
 
 
 def _watch(calls: CallLog, module: ModuleType) -> None:
@@ -33,3 +36,22 @@ def _watch(calls: CallLog, module: ModuleType) -> None:
         lambda trainer: read(getattr(trainer, "args", None), ARGUMENTS),
         "transformers/",
     )
+
+
+def _watch_flags(calls: CallLog, module: ModuleType) -> None:
+    """Record which line sets a flag that ends a loop, which no other rank may set."""
+    control = getattr(module, "TrainerControl", None)
+    if control is None:
+        return  # another version
+    original, number = control.__setattr__, 0
+
+    def assign(self: Any, name: str, value: Any) -> None:
+        nonlocal number
+        __tracebackhide__ = True
+        if name in STOPS and value and not getattr(self, name, True):
+            number += 1
+            record = CallRecord(op=STOPS[name], kind="setup", number=number)
+            calls.record(record, lambda: None, "transformers/")
+        original(self, name, value)
+
+    control.__setattr__ = assign

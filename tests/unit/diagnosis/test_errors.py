@@ -138,6 +138,9 @@ def test_errors_in_an_item_of_a_dataset_are_recognised():
     inside = frame("/x/torch/utils/data/_utils/fetch.py", "data = [self.dataset[i] for i in ids]")
     failed = error("KeyError", "'label'", CALL, inside, frame("cell[3]", "return row['label']"))
     assert classify(failed).cause == "dataset-item-fails"
+    raising = frame("cell[3]", "raise ValueError(name)")
+    assert classify(error("ValueError", "x", CALL, inside, raising)).cause == "dataset-item-fails"
+    assert classify(error("ValueError", "x", CALL, raising)).cause is None
 
 
 MAKE = frame("cell[3]", "os.makedirs('runs')")
@@ -228,18 +231,53 @@ def test_rank_0_may_be_the_one_that_differs(raising: tuple[int, ...], odd: bool)
     assert ("rank-0-is-odd" in facts(finding)) == odd
 
 
+WITHOUT_GRADIENT = (
+    "Expected to have finished reduction in the prior iteration before starting a new one. "
+    "This error indicates that your module has parameters that were not used in producing "
+    "loss.\n"
+    "Parameters which did not receive grad for rank 1: net.b.bias, net.b.weight\n"
+    "Parameter indices which did not receive grad for rank 1: 2 3"
+)
+
+
 def test_unused_parameters_are_named():
-    text = (
-        "Expected to have finished reduction in the prior iteration before starting a new one. "
-        "This error indicates that your module has parameters that were not used in producing "
-        "loss.\n"
-        "Parameters which did not receive grad for rank 1: net.b.bias, net.b.weight\n"
-        "Parameter indices which did not receive grad for rank 1: 2 3"
-    )
-    failed = raised(1, error=error("RuntimeError", text, CALL, frame(TORCH)))
+    failed = raised(1, error=error("RuntimeError", WITHOUT_GRADIENT, CALL, frame(TORCH)))
     finding = only(diagnose(snapshot(rank(0), failed, outcome="failed")))
     named = facts(finding)["without-gradient"].values["parameters"]
     assert named == ("net.b.bias", "net.b.weight")
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ("def forward(self, x):\n    if x.max() > 2:\n        x = self.b(x)\n    return x", 2),
+        ("def forward(self, x):\n    if x.max() > 2:\n        x = self.b(x)\n    self.b(x)", None),
+        ("def forward(self, x):\n    return self.b(x)", None),
+    ],
+)
+def test_the_condition_on_which_a_module_is_unused_is_named(source: str, line: int | None):
+    failed = raised(1, error=error("RuntimeError", WITHOUT_GRADIENT, CALL, frame(TORCH)))
+    found = facts(only(diagnose(snapshot(rank(0), failed, source=source, outcome="failed"))))
+    place = found["uses-module"].place if "uses-module" in found else None
+    assert (place.line if place is not None else None) == line
+
+
+@pytest.mark.parametrize(
+    ("returns", "kind", "line"),
+    [
+        ("    if bad(x):\n        return None\n    return x", "leads-to-no-result", 2),
+        ("    log(x)\n    return", "returns-nothing", 3),
+        ("    if bad(x):\n        return\n    if worse(x):\n        return", "", 0),
+        ("    return x", "", 0),
+    ],
+)
+def test_the_line_that_returns_no_loss_is_named(returns: str, kind: str, line: int):
+    text = "Skipping the `training_step` by returning None in distributed training is not supported"
+    failed = raised(1, error=error("RuntimeError", text, CALL))
+    source = f"def training_step(self, x):\n{returns}"
+    found = facts(only(diagnose(snapshot(rank(0), failed, source=source, outcome="failed"))))
+    named = [(one, found[one].place) for one in found if "result" in one or "nothing" in one]
+    assert [(one, place and place.line) for one, place in named] == ([(kind, line)] if kind else [])
 
 
 def test_an_exception_of_a_loaders_worker_is_reported():

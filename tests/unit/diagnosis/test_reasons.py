@@ -35,6 +35,48 @@ def cause(source: str, line: int, waiter: RankReport | None = None, *absent: Ran
     return str(only(diagnose(scene)).cause)
 
 
+STOPS = """
+class Budget(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        if CONDITION:
+            control.should_training_stop = True
+
+trainer.train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("time.time() > self.end", CLOCK),
+        ("args.process_index == 1", EARLY),
+        ("state.best > 2", LOCAL),
+    ],
+)
+@pytest.mark.parametrize("asked", [(1,), (0, 1), ()])
+def test_a_rank_that_alone_asked_the_trainer_to_stop(
+    condition: str, expected: str, asked: tuple[int, ...]
+) -> None:
+    """The rank that asked may have died of the calls that do not fit, with all it observed."""
+    stop = call("TrainerControl.should_training_stop", 5, kind="setup", sequence=1)
+    reports = [
+        rank(
+            number,
+            *([replace(stop, index=0)] if number in asked else []),
+            all_reduce(7, index=1, dtypes=("float32" if number else "int64",)),
+            blocked=True,
+        )
+        for number in range(2)
+    ]
+    source = STOPS.replace("CONDITION", condition)
+    finding = only(diagnose(snapshot(*reports, source=source, outcome="hung")))
+    if asked == (1,):
+        assert finding.cause == expected
+        assert fact(finding, "asks-to-stop").place.line == 4  # type: ignore[union-attr]
+    else:
+        assert finding.cause == "dtype-differs"
+
+
 @pytest.mark.parametrize(
     ("source", "line", "expected"),
     [
