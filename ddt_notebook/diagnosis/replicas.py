@@ -61,10 +61,18 @@ class Replicas:
     @cached_property
     def first_apart(self) -> int | None:
         """The first sampled step before which ranks differed, None if they agree at the end."""
-        if not self.states or not self.apart(max(self.states)):
+        return self._apart_until_last(list(self.states))
+
+    @cached_property
+    def apart_in_training(self) -> int | None:
+        """The same for the last sampled step instead of the end: what followed may equalise."""
+        return self._apart_until_last(list(self.states)[:-1])
+
+    def _apart_until_last(self, steps: list[int]) -> int | None:
+        if not steps or not self.apart(steps[-1]):
             return None
-        last_equal = max((step for step in self.states if not self.apart(step)), default=-1)
-        return min(step for step in self.states if step > last_equal)
+        last_equal = max((step for step in steps if not self.apart(step)), default=-1)
+        return min(step for step in steps if step > last_equal)
 
     @cached_property
     def out_of_line(self) -> tuple[int, dict[int, int]] | None:

@@ -36,6 +36,8 @@ def diverged(context: Context) -> Iterator[Finding]:
             continue  # parameters outside DDP may differ
         if group.first_apart is not None:
             finding = _in_ddp(context, group, group.first_apart)
+        elif group.apart_in_training is not None:
+            finding = _equal_again(context, group, group.apart_in_training)
         elif _never_averaged(context, group):
             finding = _past_ddp(context, group, None, list(group.ranks))
         else:
@@ -118,6 +120,13 @@ def _in_ddp(context: Context, group: Replicas, step: int) -> Finding | None:
             return _past_ddp(context, group, step, unequal)
         return _gradients_differ(context, group, step, before)
     return _changed(context, group, step)
+
+
+def _equal_again(context: Context, group: Replicas, step: int) -> Finding | None:
+    """Report settings that kept ranks apart until all loaded a checkpoint at the end."""
+    before = group.before(step)
+    settings = _differing_settings(group, before) if before is not None else {}
+    return _different_settings(context, group, step, settings) if settings else None
 
 
 def _never_averaged(context: Context, group: Replicas) -> bool:
@@ -496,7 +505,7 @@ def _differing_settings(group: Replicas, until: int) -> dict[str, dict[int, str]
     """Return settings that differ between ranks, with each rank's value; learning rate first."""
     found: dict[str, dict[int, str]] = {}
     for step, at in group.states.items():
-        rates = {rank: ", ".join(f"{r:.6g}" for r in state.rates) for rank, state in at.items()}
+        rates = {rank: _shown(state.rates) for rank, state in at.items()}
         if step <= until and len(set(rates.values())) > 1:
             found.setdefault("lr", rates)
     for name in dict.fromkeys(n for o in group.ranks.values() for n in o.settings):
@@ -504,6 +513,12 @@ def _differing_settings(group: Replicas, until: int) -> dict[str, dict[int, str]
         if len(set(values.values())) > 1:
             found.setdefault(name.partition("[")[0], values)
     return found
+
+
+def _shown(rates: tuple[float, ...]) -> str:
+    """``0.1``, or ``0.1, 0.01`` if those of the parameter groups differ."""
+    shown = [f"{rate:.6g}" for rate in rates]
+    return ", ".join(shown if len(set(shown)) > 1 else shown[:1])
 
 
 def _changed_at(context: Context, group: Replicas, step: int) -> dict[int, Place | None]:

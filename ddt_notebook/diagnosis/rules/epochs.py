@@ -81,7 +81,7 @@ def _is_repeated(loader: LoaderPartition) -> bool:
 def fixed_orders(context: Context) -> Iterator[Finding]:
     """Report epochs in the same order, because the sampler did not get the number of the epoch."""
     for shared in shared_loaders(context):
-        single = shared.team.trainings == 1
+        single = shared.team.trainings == 1 or _together(context, shared)
         pairs = {rank: _same_order(x, remade=single) for rank, x in shared.loaders.items()}
         if not all(pairs.values()):
             continue
@@ -105,6 +105,30 @@ def fixed_orders(context: Context) -> Iterator[Finding]:
             # sampler and hides it may leave its order as it is, as DeepSpeed does
             confidence="likely" if single and not first.sampled_in else "possible",
         )
+
+
+def _together(context: Context, shared: Shared) -> bool:
+    """Whether all optimizers took part in more than one epoch, as those of a GAN do.
+
+    Several trainings of one epoch each take no more steps than an epoch has batches.
+    """
+    optimizers = {one.rank: one.optimizers for one in context.snapshot.training}
+    for partition in context.snapshot.partition:
+        loader = shared.loaders.get(partition.rank)
+        trained = [
+            one
+            for one in partition.loaders
+            for e in one.epochs
+            if e.run == partition.run and e.trained
+        ]
+        if loader is None:
+            continue
+        if any(one is not loader for one in trained):
+            return False  # they may have stepped on batches of another loader
+        longest = max((epoch.batches for epoch in loader.epochs), default=0)
+        if any(one.steps <= longest for one in optimizers.get(partition.rank, ())):
+            return False
+    return True
 
 
 def _set_at(context: Context, shared: Shared) -> Iterator[Fact]:

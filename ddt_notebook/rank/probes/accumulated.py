@@ -139,13 +139,22 @@ class AccumulatedRecord:
         if self.latest is None or get_ident() != self._thread:
             return
         given = self.latest.given
-        for value in values:
+        for value in _each(values):
             count = len(given)
             for number in elements(value):
                 if len(given) < _MAX_GIVEN:
                     given.append(number)
             if len(given) in (count, _MAX_GIVEN) and not isinstance(value, _SETTINGS):
                 self.latest.gave_more = True
+
+
+def _each(values: tuple[Any, ...]) -> Iterator[Any]:
+    """The arguments of a call, with the items of short lists, such as the outputs of all_gather."""
+    for value in values:
+        if isinstance(value, (list, tuple)) and len(value) <= _MAX_GIVEN:
+            yield from value
+        else:
+            yield value
 
 
 def numbers(frame: FrameType | None) -> Iterator[tuple[str, float, float | None]]:

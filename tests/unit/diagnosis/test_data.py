@@ -52,7 +52,11 @@ def loader(indices: list[int], *, epochs: tuple[Epoch, ...] = (), **fields: Any)
 
 
 def scene(
-    *loaders: LoaderPartition, source: str = SOURCE, optimizers: int = 1, ddp: bool = True
+    *loaders: LoaderPartition,
+    source: str = SOURCE,
+    optimizers: int = 1,
+    steps: int = 4,
+    ddp: bool = True,
 ) -> Snapshot:
     """One loader for each rank, which all train a model in DDP."""
     members = tuple(range(len(loaders)))
@@ -61,7 +65,7 @@ def scene(
         rank=0,
         backwards=4,
         models=(model,) if ddp else (),
-        optimizers=(OptimizerTraining(name="o", steps=4),) * optimizers,
+        optimizers=(OptimizerTraining(name="o", steps=steps),) * optimizers,
     )
     return Snapshot(
         cell=Cell(number=CELL, source=source),
@@ -396,6 +400,20 @@ class TestOrder:
         report = diagnose(scene(shuffled(EVEN, EVEN), shuffled(ODD, ODD), optimizers=2))
         assert "set-epoch-forgotten" not in dict(causes(report))
         assert "set-epoch-forgotten" in [hint.cause for hint in report.hints]
+
+    def test_in_which_two_optimizers_take_part_as_in_a_gan(self) -> None:
+        for steps, confidence in ((8, "likely"), (4, "possible")):
+            snapshot = scene(shuffled(EVEN, EVEN), shuffled(ODD, ODD), optimizers=2, steps=steps)
+            report = diagnose(snapshot)
+            every = [*report.findings, *report.hints]
+            (found,) = [one for one in every if one.cause == "set-epoch-forgotten"]
+            assert found.confidence == confidence
+        other = replace(shuffled(EVEN, EVEN), name="other", shuffles=False)
+        parts = tuple(replace(one, loaders=(*one.loaders, other)) for one in snapshot.partition)
+        snapshot = replace(
+            scene(shuffled(EVEN, EVEN), shuffled(ODD, ODD), optimizers=2, steps=8), partition=parts
+        )
+        assert "set-epoch-forgotten" in [hint.cause for hint in diagnose(snapshot).hints]
 
     def test_of_a_librarys_own_sampler_is_a_hint(self) -> None:
         made = "deepspeed/runtime/dataloader.py"

@@ -149,6 +149,14 @@ def test_the_one_rank_of_three_with_another_rate_is_named() -> None:
     assert rates == {(0, 2): "0.1", (1,): "0.3"}
 
 
+def test_rates_that_part_ranks_until_all_load_one_checkpoint_are_named() -> None:
+    one = optimizer((1, 2), (3, 4), (5, 6), (9, 9))
+    odd = optimizer((1, 2), (7, 8), (7, 9), (9, 9), settings={"lr[0]": "0.3"})
+    finding = only(found(one, odd))
+    assert (finding.kind, finding.values["step"]) == ("settings-differ", 1)
+    assert found(one, replace(odd, settings=one.settings)).ok  # such as local SGD
+
+
 def test_with_a_communication_hook_no_rank_is_accused() -> None:
     report = found(
         optimizer((1, 2), (3, 4), synchronised=0, gradients=5),
