@@ -16,7 +16,8 @@ def _workers_apart(finding: Finding) -> str:
         else f"after {count(values['executed'], 'execution')} of {values['graph']}"
     )
     if "numbers" in values:
-        given = listing([f"{number:.6g}" for number in values["numbers"]])
+        numbers = zip(values["holding"], values["numbers"], strict=True)
+        given = listing([f"{number:.6g} on rank {rank}" for rank, number in numbers])
         return f"{values['variable']} differs between the workers {when}: {given}"
     others = (
         f", and so do {values['apart'] - 1} of the other {values['variables'] - 1} variables"
@@ -70,6 +71,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "batches-empty": (
         "TensorFlow gives a worker whose data have ended empty batches until all have ended"
     ),
+    "steps-went-on": "the steps of {place} went on with them",
     "batch-not-finite": "batch {batch} of {ranks} holds nan or inf",
     "replica-mean-at": "each replica takes its mean at {place}",
     "divided-by-own-batch": lambda f: (

@@ -85,6 +85,8 @@ class OptimizerUpdates:
         Whether the mean was multiplied or divided before the gradients were taken.
     mean_at
         Where that mean is taken.
+    terms_at
+        Where other terms of the loss are multiplied or divided.
     """
 
     where: Position | None = None
@@ -95,6 +97,7 @@ class OptimizerUpdates:
     divided_by: float | None = None
     scaled: bool = False
     mean_at: Position | None = None
+    terms_at: tuple[Position, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -507,23 +507,42 @@ def _of_order(
     return [Flag("warning", text)]
 
 
+def _divided_by_tensorflow(by_rank: Mapping[int, LoaderPartition]) -> bool:
+    """Whether TensorFlow divides the data, so that shares overlap only by a shuffle before that."""
+    policies = {loader.sampler for loader in by_rank.values()}
+    return all(
+        one.startswith("AutoShardPolicy.") and one != "AutoShardPolicy.OFF" for one in policies
+    )
+
+
+def _equal_content(name: str, by_rank: Mapping[int, LoaderPartition], seen: Division) -> list[Flag]:
+    """A flag for samples without an index that several ranks got, by their content."""
+    if not seen.overlap:
+        return []
+    what = "the same samples" if seen.identical else f"{seen.overlap} equal samples"
+    first = next(iter(by_rank.values()))
+    if _divided_by_tensorflow(by_rank):
+        text = (
+            f"{name}: ranks got {what} at the start of the epoch, although TensorFlow divides the "
+            "data: they hold equal samples, or each rank shuffles in an order of its own before it "
+            "takes its share, which a seed in shuffle() prevents"
+        )
+        return [Flag("hint", text)]
+    advice = (
+        "divide the data, as dataset.shard() does"
+        if "tf.data" in first.dataset
+        else "divide the data in the data set's __iter__ by rank and world size"
+    )
+    text = f"{name}: ranks got {what} at the start of the epoch, by their content: {advice}"
+    return [Flag("warning", text)]
+
+
 def _overlap(
     name: str, by_rank: Mapping[int, LoaderPartition], seen: Division, *, why: str
 ) -> list[Flag]:
     """Flags for samples that several ranks got; `why` says why all may get the same ones."""
-    indexed = all(loader.indexed for loader in by_rank.values())
-    if not indexed:
-        if not seen.overlap:
-            return []
-        what = "the same samples" if seen.identical else f"{seen.overlap} equal samples"
-        first = next(iter(by_rank.values()))
-        advice = (
-            "divide the data, as dataset.shard() does"
-            if "tf.data" in first.dataset
-            else "divide the data in the data set's __iter__ by rank and world size"
-        )
-        text = f"{name}: ranks got {what} at the start of the epoch, by their content: {advice}"
-        return [Flag("warning", text)]
+    if not all(loader.indexed for loader in by_rank.values()):
+        return _equal_content(name, by_rank, seen)
     if seen.overlap <= seen.padding:
         return []
     if seen.same_content is False:

@@ -85,6 +85,10 @@ model.fit(dataset, epochs=2, steps_per_epoch=steps, verbose=0)
 """
 )
 
+_BODY = FIT.removeprefix(HEAD).replace("\n", "\n    ")
+#: Its variables are gone when the program has ended.
+IN_A_FUNCTION = f"{HEAD}\ndef main():\n    {_BODY}\n\nmain()\nimport gc\ngc.collect()\n"
+
 #: As the tutorial "Save and load a model using a distribution strategy" has it for workers.
 SAVES = FIT.replace(
     "# at the end",

@@ -17,6 +17,7 @@ from .tensorflow_programs import (
     FIT,
     FROM_FUNCTION,
     HEAD,
+    IN_A_FUNCTION,
     MIRRORED,
     SAVES,
 )
@@ -30,6 +31,7 @@ HEALTHY = {
     "saves": SAVES,
     "from a function": FROM_FUNCTION,
     "evaluates": EVALUATES,
+    "in a function": IN_A_FUNCTION,
     "a helper on one rank": HEAD + "if rank == 0:\n    print(tf.reduce_sum(tf.ones([3])))",
 }
 _CONFIG = """

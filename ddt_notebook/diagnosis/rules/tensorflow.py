@@ -11,7 +11,7 @@ from typing import Any
 
 from ddt_notebook.diagnosis.advice import conclude, fixes
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.model import Fact, Finding, Place, Position
+from ddt_notebook.model import Cell, Fact, Finding, Place, Position
 from ddt_notebook.model.finding import Confidence
 from ddt_notebook.model.tensorflow import DistributedData, KerasFit, OptimizerUpdates
 
@@ -34,6 +34,8 @@ _ADAPTIVE = frozenset(
     {"Adam", "AdamW", "Adamax", "Nadam", "Adagrad", "Adadelta", "Adafactor", "RMSprop", "Lion"}
 )
 _REPLICAS = "num_replicas_in_sync"
+#: Stands for a cell that cannot be read.
+_MAY_DIVIDE = ast.parse(f"strategy.reduce() / strategy.{_REPLICAS}")
 #: What a pipeline is called that TensorFlow leaves as each worker made it.
 _UNDIVIDED = ("", "AutoShardPolicy.OFF")
 #: Equal samples of two workers may be a coincidence up to this number. Chosen, not measured.
@@ -41,7 +43,7 @@ _FEW_EQUAL = 2
 #: Of fewer batches the size may be that of a last one. Chosen, not measured.
 _ENOUGH_BATCHES = 3
 #: Causes that only say that calls of different places met.
-_OTHER_CALLS = "different-collectives"
+_OTHER_CALLS, _KEEPS = "different-collectives", "keeps-from-line"
 _OUT_OF_STEP = frozenset({_OTHER_CALLS, "dtype-differs", "shape-differs", "uneven-iterations"})
 _STEPS, _CHIEF = "tensorflow-steps-differ", "tensorflow-chief-alone"
 #: What decides how often ``fit`` exchanges something, and the card if workers differ in it.
@@ -219,7 +221,8 @@ def undivided_loss(context: Context) -> Iterator[Finding]:
     if not means or len(means) < len(seen):
         return
     first = next(iter(means.values()))
-    hides = first.optimizer in _ADAPTIVE or _divides_by_replicas(context)
+    terms = () if first.scaled else first.terms_at
+    hides = first.optimizer in _ADAPTIVE or _divides_by_replicas(context, but=terms)
     yield conclude(
         "D.2.4",
         "mean-losses-summed",
@@ -250,6 +253,7 @@ def summed_means(context: Context) -> Iterator[Finding]:
     if len(sums) < len(seen):
         return
     first = next(iter(sums.values()))
+    divided = _divides_by_replicas(context) or _divides_a_sum(context)
     yield conclude(
         "D.2.4",
         "replica-means-summed",
@@ -258,7 +262,7 @@ def summed_means(context: Context) -> Iterator[Finding]:
         places={rank: context.place(one.where, "called") for rank, one in sums.items()},
         values={"size": first.replicas},
         facts=[Fact(kind="replica-mean-at", place=context.place(first.mean_at, "called"))],
-        confidence="possible" if _divides_by_replicas(context) else "likely",
+        confidence="possible" if divided else "likely",
     )
 
 
@@ -267,18 +271,33 @@ def _divisor(update: OptimizerUpdates) -> Iterator[Fact]:
         yield Fact(kind="divided-by-own-batch", values={"by": update.divided_by})
 
 
-def _divides_by_replicas(context: Context) -> bool:
+def _divides_by_replicas(context: Context, but: tuple[Position, ...] = ()) -> bool:
+    """Whether the program divides something by the number of replicas, but not at these lines."""
+    lines = {one.line for at in but if (one := context.place(at, "called")) is not None}
+    return any(
+        _REPLICAS in {getattr(one, "attr", None) for one in ast.walk(node.right)}
+        and node.lineno + cell.first_line - 1 not in lines
+        for cell, node in _divisions(context)
+    )
+
+
+def _divides_a_sum(context: Context) -> bool:
+    """Whether the program divides what it reduces over replicas."""
+    return any(
+        isinstance(node.left, ast.Call) and getattr(node.left.func, "attr", None) == "reduce"
+        for _, node in _divisions(context)
+    )
+
+
+def _divisions(context: Context) -> Iterator[tuple[Cell, ast.BinOp]]:
     for cell in (context.snapshot.cell, *context.snapshot.earlier_cells):
         try:
             tree = ast.parse(cell.source)
-        except SyntaxError:
-            return True
+        except SyntaxError:  # IPython's own words
+            tree = _MAY_DIVIDE
         for node in ast.walk(tree):
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-                names = (getattr(one, "attr", None) for one in ast.walk(node.right))
-                if _REPLICAS in names:
-                    return True
-    return False
+                yield cell, node
 
 
 def _made_by_workers(context: Context) -> dict[str, Loaders]:
@@ -306,12 +325,21 @@ def _common(loaders: Loaders) -> frozenset[int]:
 
 def explained(context: Context, finding: Finding) -> Finding:
     """Return a finding with its reason, if workers asked different things of TensorFlow."""
-    finding = _other_graph(context, finding)
+    finding = _kept_away(_other_graph(context, finding))
     return (
         _stopped_early(context, finding)
         or _resumed_alone(context, finding)
         or _asked_differently(context, finding)
     )
+
+
+def _kept_away(finding: Finding) -> Finding:
+    """Return a finding whose culprits are the workers that a condition keeps from a collective."""
+    if finding.cause != "collective-under-rank-condition" or finding.kind != _OTHER_CALLS:
+        return finding
+    kept = sorted({r for fact in finding.facts if fact.kind == _KEEPS for r in fact.ranks})
+    others = [rank for rank in finding.ranks if rank not in kept]
+    return replace(finding, ranks=kept, waiting=others) if kept and others else finding
 
 
 def _other_graph(context: Context, finding: Finding) -> Finding:

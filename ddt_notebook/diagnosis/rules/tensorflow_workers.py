@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -98,6 +99,7 @@ def variables_apart(context: Context) -> Iterator[Finding]:
     }
     if chosen in apart.numbers:
         values["numbers"] = apart.numbers[chosen]
+        values["holding"] = tuple(seen)
     yield conclude(
         "D.2.5",
         "workers-apart",
@@ -175,16 +177,30 @@ def _restored(
 
 
 def _writes(seen: Mapping[int, RankTensorFlow], names: tuple[str, ...]) -> dict[int, VariableWrite]:
-    """The last write of the first of these variables that some worker wrote."""
+    """The writes of the first of these variables that some worker wrote, those of one only first.
+
+    Lines that wrote it as often on all workers count only if there are no others.
+    """
     for name in names:
         writes = {
-            rank: max(own, key=lambda one: one.last)
+            rank: own
             for rank, of in seen.items()
             if (own := [one for one in of.writes if one.variable == name.partition(" (")[0]])
         }
-        if writes:
-            return writes
+        if not writes:
+            continue
+        alike = Counter((_line(one), one.times) for own in writes.values() for one in own)
+        alone = {
+            rank: rest
+            for rank, own in writes.items()
+            if (rest := [one for one in own if alike[_line(one), one.times] < len(seen)])
+        }
+        return {rank: max(own, key=lambda one: one.last) for rank, own in (alone or writes).items()}
     return {}
+
+
+def _line(write: VariableWrite) -> tuple[str, int] | None:
+    return (write.where.file, write.where.line) if write.where is not None else None
 
 
 # -- what each worker computed from its own data ---------------------------------------------------
@@ -265,9 +281,16 @@ def uneven_shares(context: Context) -> Iterator[Finding]:
                 },
             ),
             Fact(kind="batches-empty"),
+            *_steps(context),
         ],
         confidence="likely",
     )
+
+
+def _steps(context: Context) -> Iterator[Fact]:
+    """Yield the line of the steps that went on."""
+    for graph in context.snapshot.tensorflow[0].mirrored[:1]:
+        yield Fact(kind="steps-went-on", place=context.place(graph.where, "called"))
 
 
 def _uneven(context: Context) -> tuple[dict[int, PipelineRead], int] | None:

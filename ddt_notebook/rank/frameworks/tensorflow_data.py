@@ -85,6 +85,7 @@ class TensorFlowRecord:
         self._errors.clear()
         self._not_finite.clear()
         self._summed.clear()
+        self._losses.eager_sums.clear()
         self._looked_at = weakref.WeakSet()
         self.samples.begin_run()
         self.replicas.begin_run()
@@ -102,7 +103,7 @@ class TensorFlowRecord:
             fits=tuple(self._fits),
             graphs=tuple(self._graphs.values()),
             errors=tuple(self._errors),
-            summed=tuple(self._summed)[:_MOST],
+            summed=(*self._summed, *self._losses.eager_sums)[:_MOST],
             not_finite=tuple(self._not_finite.values()),
             **self.replicas.observed(),
         )
@@ -163,7 +164,8 @@ class TensorFlowRecord:
             self._graphs[name] = self._lines[name][1]
 
     def returned(self, name: str, graph: Any, results: Any) -> None:
-        """Note whether the numbers that a graph returned are finite, if it updates variables."""
+        """Note which numbers a graph returned are means, and whether an update's are finite."""
+        self._losses.mark_results(graph, results)
         if not self.trace.is_updating(graph):
             return
         known = self._not_finite.get(name)
@@ -312,6 +314,7 @@ class TensorFlowRecord:
                 divided_by=mean.divided_by if mean is not None else None,
                 scaled=mean is not None and mean.scaled,
                 mean_at=mean.where if mean is not None else None,
+                terms_at=mean.terms_at if mean is not None else (),
             )
             if seen not in self._updates:
                 self._updates.append(seen)

@@ -8,6 +8,7 @@ nothing is known.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import threading
@@ -27,6 +28,8 @@ _ADDS, _SCALES = frozenset({"Add", "AddV2", "AddN"}), frozenset({"Mul", "RealDiv
 _DIVIDES = frozenset({"RealDiv", "DivNoNan"})
 #: Operations that are looked through before a loss counts as not known.
 _MOST_OPERATIONS = 64
+#: Results of a graph that are looked at, and the attribute that marks one of them.
+_MOST_RESULTS, _MARK = 16, "_ddt_mean"
 #: The class of a thread in which a strategy runs the user's function.
 _REPLICA = "MirroredReplicaThread"
 
@@ -38,6 +41,7 @@ class Mean:
     where: Position | None
     scaled: bool  # whether it was multiplied or divided afterwards
     divided_by: float | None  # a constant, if it is a sum that is divided by it
+    terms_at: tuple[Position, ...] = ()  # where other terms of the loss are scaled
 
 
 class LossRecord:
@@ -48,6 +52,12 @@ class LossRecord:
         self._means: weakref.WeakKeyDictionary[Any, Mean] = weakref.WeakKeyDictionary()
         #: By the operation of a collective, the line of the function that a replica runs.
         self._of_replicas: weakref.WeakKeyDictionary[Any, Position] = weakref.WeakKeyDictionary()
+        #: Of each graph, the results that are means over a replica's own batch.
+        self._returned: weakref.WeakKeyDictionary[Any, tuple[tuple[int, Mean], ...]] = (
+            weakref.WeakKeyDictionary()
+        )
+        #: Sums of such results over replicas, outside of graphs.
+        self.eager_sums: dict[SummedMean, None] = {}
         #: Of each graph, sums over replicas of means over their own batches.
         self._sums: weakref.WeakKeyDictionary[Any, list[tuple[Any, SummedMean]]] = (
             weakref.WeakKeyDictionary()
@@ -105,7 +115,8 @@ class LossRecord:
         if found is None:
             return
         op, scaled, divided_by = found
-        mean = Mean(self.users_line(op), scaled, divided_by)
+        lines = (self.users_line(one) for one in _scaled_terms(target))
+        mean = Mean(self.users_line(op), scaled, divided_by, tuple(filter(None, lines)))
         for one in gradients if isinstance(gradients, (list, tuple)) else [gradients]:
             if hasattr(one, "op"):
                 self._means[one.op] = mean
@@ -113,7 +124,18 @@ class LossRecord:
     def _note_sum(self, strategy: Any, value: Any, made: Any) -> None:
         """Remember a sum over replicas of means over their own batches, in a graph."""
         own = getattr(value, "values", (value,))
-        if strategy.num_replicas_in_sync < 2 or not hasattr(made, "graph"):
+        if strategy.num_replicas_in_sync < 2:
+            return
+        if own and (mark := getattr(own[0], _MARK, None)) is not None:
+            self.eager_sums[
+                SummedMean(
+                    where=users_position(sys._getframe(1)),
+                    mean_at=mark.where,
+                    replicas=int(strategy.num_replicas_in_sync),
+                )
+            ] = None
+            return
+        if not hasattr(made, "graph"):
             return
         if not own or not hasattr(own[0], "graph"):
             return
@@ -129,6 +151,26 @@ class LossRecord:
         while graph is not None:  # a loop in a graph is a graph within it
             self._sums.setdefault(graph, []).append((made, noted))
             graph = getattr(graph, "outer_graph", None)
+
+    def mark_results(self, graph: Any, results: Any) -> None:
+        """Mark the results of a graph that are means over a replica's own batch."""
+        if graph not in self._returned:
+            found = [(at, _mean(one)) for at, one in enumerate(graph.outputs[:_MOST_RESULTS])]
+            self._returned[graph] = tuple(
+                (at, Mean(self.users_line(mean[0]), scaled=False, divided_by=None))
+                for at, mean in found
+                if mean is not None and not mean[1] and mean[2] is None
+            )
+        means = self._returned[graph]
+        if not means:
+            return
+        import tensorflow as tf
+
+        flat = tf.nest.flatten(results, expand_composites=True)
+        if len(flat) == len(graph.outputs):
+            for at, mean in means:
+                with contextlib.suppress(AttributeError):  # a graph's own tensor
+                    setattr(flat[at], _MARK, mean)
 
     def sums_in(self, graph: Any) -> list[SummedMean]:
         """The sums of means in a graph that nothing in it divides afterwards."""
@@ -208,6 +250,20 @@ def _mean(target: Any) -> tuple[Any, bool, float | None] | None:
         elif op.type in _SCALES:
             waiting += [(one.op, True) for one in op.inputs]
     return None
+
+
+def _scaled_terms(target: Any) -> list[Any]:
+    """The operations that scale a term of a loss."""
+    waiting, found = [target.op], []
+    for _ in range(_MOST_OPERATIONS):
+        if not waiting:
+            break
+        op = waiting.pop(0)
+        if op.type in _SCALES:
+            found.append(op)
+        elif op.type in _SAME or op.type in _ADDS:
+            waiting += [one.op for one in op.inputs]
+    return found
 
 
 def _is_scaled(tensor: Any) -> bool:

@@ -44,26 +44,22 @@ _ADAPTS = ("tf_keras.src.engine.base_preprocessing_layer", "PreprocessingLayer")
 class _Graph:
     """The variables that a graph reads, and what they were before its executions."""
 
-    def __init__(self, variables: Mapping[str, Any]) -> None:
-        self.variables = {name: weakref.ref(one) for name, one in variables.items()}
+    def __init__(self, variables: Mapping[str, weakref.ref[Any]]) -> None:
+        self.variables = variables
         self.executed = 0
         self.states: list[MirroredState] = []
         self.where: Position | None = None
 
     def sample(self, executed: int) -> None:
-        """Add the present state."""
+        """Add the present state; none if a variable is gone."""
+        present = [_value(ref()) for ref in self.variables.values()]
+        if any(value is None for value in present):
+            return
         values, numbers = [], []
-        for ref in self.variables.values():
-            value = _value(ref())
-            whole = value is not None and bool(np.isfinite(value).all())
-            values.append(
-                zlib.crc32(np.ascontiguousarray(value))
-                if whole and value is not None
-                else _NOT_FINITE
-            )
-            numbers.append(
-                value.item() if whole and value is not None and value.size == 1 else None
-            )
+        for value in present:
+            whole = bool(np.isfinite(value).all())
+            values.append(zlib.crc32(np.ascontiguousarray(value)) if whole else _NOT_FINITE)
+            numbers.append(value.item() if whole and value.size == 1 else None)
         state = MirroredState(executed=executed, values=tuple(values), numbers=tuple(numbers))
         self.states = [*self.states[: _MOST_STATES - 1], state]
 
@@ -75,8 +71,10 @@ class ReplicaRecord:
         self._graphs: dict[str, _Graph] = {}
         #: All variables that strategies mirror on this worker.
         self._all: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-        #: Of each graph, the variables of this worker that a strategy mirrors; kept while it lives.
-        self._known: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
+        #: Of each graph, the variables of this worker that a strategy mirrors.
+        self._known: weakref.WeakKeyDictionary[Any, dict[str, weakref.ref[Any]]] = (
+            weakref.WeakKeyDictionary()
+        )
         self._writes: dict[tuple[str, Position | None], VariableWrite] = {}
         self._restored: list[RestoredCheckpoint] = []
         self._adapted: list[AdaptedLayer] = []
@@ -137,7 +135,7 @@ class ReplicaRecord:
             known = self._graphs[name] = _Graph(self._mirrored(graph))
             known.where = users_position(sys._getframe(1))
         elif not known.variables:
-            known.variables = {n: weakref.ref(v) for n, v in self._mirrored(graph).items()}
+            known.variables = self._mirrored(graph)
         executed = known.executed
         known.executed += 1
         if known.variables and executed & (executed - 1) == 0:  # 0, 1, 2, 4, 8, …
@@ -149,7 +147,7 @@ class ReplicaRecord:
         known = self._graphs.get(name)
         return known.executed if known is not None else 0
 
-    def _mirrored(self, graph: Any) -> dict[str, Any]:
+    def _mirrored(self, graph: Any) -> dict[str, weakref.ref[Any]]:
         """The variables that a graph reads and a strategy mirrors, by name."""
         if graph in self._known:
             return self._known[graph]
@@ -170,14 +168,14 @@ class ReplicaRecord:
             if one.dtype.is_floating and (one.shape.num_elements() or 0) <= _MOST_ELEMENTS
         ]
         found.sort(key=lambda entry: (entry[0], len(entry[1]), entry[1]))
-        named: dict[str, Any] = {}
+        named: dict[str, weakref.ref[Any]] = {}
         total, alike = 0, Counter[str]()
         for name, _, one in found:
             total += one.shape.num_elements() or 0
             if total > _MOST_TOGETHER:
                 break
             alike[name] += 1
-            named[name if alike[name] == 1 else f"{name} ({alike[name]})"] = one
+            named[name if alike[name] == 1 else f"{name} ({alike[name]})"] = weakref.ref(one)
         self._known[graph] = named
         return named
 

@@ -124,7 +124,8 @@ class Pipeline:
             return dataset
 
         def note(_: Any) -> Any:
-            return tf.numpy_function(self._note_end, [], tf.bool)
+            given = tf.raw_ops.ReadVariableOp(resource=self._count, dtype=tf.int64)
+            return tf.numpy_function(self._note_end, [given], tf.bool)
 
         def empty(_: Any) -> Any:
             made = [tf.zeros([size or 0 for size in x.shape], x.dtype) for x in specs]
@@ -139,9 +140,11 @@ class Pipeline:
             else whole
         )
 
-    def _note_end(self) -> bool:
-        if self._passes:
-            self._passes[-1].ended = True
+    def _note_end(self, given: Any) -> bool:
+        last = self._passes[-1] if self._passes else None
+        if last is None or last.ended or last.run != self.run:  # it had nothing to give
+            self._begin((int(given[0]), int(given[1])))
+        self._passes[-1].ended = True
         return False
 
     def _note(self, number: Any, given: Any, whole: Any, *marks: Any) -> bool:

@@ -158,7 +158,7 @@ def _find(namespace: Mapping[str, Any], names: list[str] | None) -> _Held:
         if id(copies[0]) not in known and hasattr(copies[0], "shape") and copies[0].dtype.size:
             known.add(id(copies[0]))
             name = renumbered(root, _own_name(variable, copies[0])) if named else ""
-            held.variables.append(_Variable(root, kind, name, role, copies, _is_own(copies[0])))
+            held.variables.append(_Variable(root, kind, name, role, copies, _is_own(variable)))
 
     def add_optimizer(root: str, optimizer: Any) -> None:
         found = getattr(optimizer, "variables", ())
@@ -204,14 +204,13 @@ def _copies(variable: Any) -> tuple[Any, ...]:
     return (variable,)
 
 
-def _is_own(copy: Any) -> bool:
-    """Whether a copy belongs to a variable whose replicas are combined only when it is read."""
+def _is_own(variable: Any) -> bool:
+    """Whether each replica has a value of its own, and they are combined only when it is read."""
     import tensorflow as tf
 
-    container = getattr(copy, "_distributed_container", None)
-    owner = container() if callable(container) else None
-    kind = getattr(owner, "synchronization", None)
-    return bool(kind is tf.VariableSynchronization.ON_READ)
+    if not isinstance(variable, tf.distribute.DistributedValues):
+        return False
+    return getattr(variable, "synchronization", None) is tf.VariableSynchronization.ON_READ
 
 
 def _own_name(variable: Any, copy: Any) -> str:
