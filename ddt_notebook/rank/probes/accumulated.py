@@ -138,14 +138,20 @@ class AccumulatedRecord:
         """Note the numbers that a call of ``torch.distributed`` is given after the last batch."""
         if self.latest is None or get_ident() != self._thread:
             return
-        given = self.latest.given
-        for value in _each(values):
-            count = len(given)
-            for number in elements(value):
-                if len(given) < _MAX_GIVEN:
-                    given.append(number)
-            if len(given) in (count, _MAX_GIVEN) and not isinstance(value, _SETTINGS):
-                self.latest.gave_more = True
+        self.latest.gave_more |= not given_numbers(values, self.latest.given)
+
+
+def given_numbers(values: tuple[Any, ...], given: list[float]) -> bool:
+    """Add the numbers that a call is given to a list; returns whether it was given nothing else."""
+    whole = True
+    for value in _each(values):
+        count = len(given)
+        for number in elements(value):
+            if len(given) < _MAX_GIVEN:
+                given.append(number)
+        if len(given) in (count, _MAX_GIVEN) and not isinstance(value, _SETTINGS):
+            whole = False
+    return whole
 
 
 def _each(values: tuple[Any, ...]) -> Iterator[Any]:

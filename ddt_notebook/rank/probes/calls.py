@@ -457,7 +457,7 @@ class CallLog:
         blocking = not asynchronous and not record.outside
         index = writer.begin_known(known.shared, counted, _clock(), blocking=blocking)
         if known.brings_data:
-            evaluations.RECORD.exchanges_data()
+            evaluations.RECORD.exchanges_data(args, kwargs)
             if accumulated.RECORD.latest is not None:
                 accumulated.RECORD.gives((*args, *kwargs.values()))
         self._depth += 1
@@ -527,7 +527,7 @@ class CallLog:
         self._prepare(record, package, sys._getframe(1))
         index = writer.begin(record, time.monotonic(), blocking=False)
         if tensors:
-            evaluations.RECORD.exchanges_data()
+            evaluations.RECORD.exchanges_data(tensors, {})
             if accumulated.RECORD.latest is not None:
                 accumulated.RECORD.gives(tuple(tensors))
             if training.RECORD.sampling and record.reduce_op is not None:

@@ -5,11 +5,14 @@ The notes are a few counters, so that they cost nothing in a training step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import CodeType
 from typing import Any
 
 from ...model.shown import EvaluatedInput
 from .fingerprints import joint_content, on_cpu
+from .frames import user_frames
 
 _MAX_INPUTS = 16
 
@@ -24,8 +27,8 @@ class EvaluationRecord:
         #: Whether the last forward pass through DDP had gradients; None before the first. For those
         #: that had, the record of training sets this and ``exchanges_at_input``.
         self.graded: bool | None = None
-        #: Is called at the next exchange.
-        self.on_exchange: Callable[[], None] | None = None
+        #: Is called with what is given at the next exchange.
+        self.on_exchange: Callable[[tuple[Any, ...]], None] | None = None
         self.begin_run()
 
     def begin_run(self) -> None:
@@ -36,19 +39,23 @@ class EvaluationRecord:
         #: Whether a loader has brought a batch.
         self.loaded = False
         self.evaluated = 0
+        #: The user's instruction that made the last of these passes.
+        self.fed_by: tuple[CodeType, int] | None = None
         self.inputs: list[EvaluatedInput] = []
 
-    def exchanges_data(self) -> None:
+    def exchanges_data(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Called before each call that gives this rank data of other ranks."""
         self.exchanges += 1
         if self.on_exchange is not None:
-            self.on_exchange()
+            self.on_exchange((*args, *kwargs.values()))
 
     def evaluates(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Called for each forward pass without gradients through DDP."""
         self.graded = False
         self.exchanges_at_input = self.exchanges
         self.evaluated += 1
+        caller = next(user_frames(sys._getframe(1)), None)
+        self.fed_by = (caller.f_code, caller.f_lasti) if caller is not None else None
         if self.evaluated > _MAX_INPUTS:
             return
         tensors = on_cpu((*inputs, *named.values()))

@@ -43,6 +43,8 @@ _DECIMAL = re.compile(r"(?<![\w.])[-+]?\d+\.(\d+)(?:e([-+]?\d+))?(?![\w.]*\d)")
 _COMMON = frozenset({0.0, 1.0, 100.0})
 #: Sums may be added up in another order: single precision has a relative error of 6e-8.
 _RELATIVE = 1e-6
+#: Of how many numbers a mean is at most, if the sum of them is looked for; chosen, not measured.
+_MOST_COUNTED = 1000
 #: The modules whose ``SummaryWriter`` writes numbers to files for TensorBoard.
 _WRITERS = ("torch.utils.tensorboard.writer", "tensorboardX.writer")
 #: Functions of loggers that are given a dictionary of numbers, or a name and a number.
@@ -123,6 +125,15 @@ class Reads:
                     yield from ((f"{of}/{name}", one / count) for of, one in sums.items())
 
 
+@dataclass(slots=True)
+class _Shown:
+    """A value that was shown, what it was computed from, and the pass that came last before it."""
+
+    reads: Reads
+    value: ShownValue
+    fed_by: tuple[CodeType, int] | None
+
+
 @dataclass
 class ShownRecord:
     """What this process read from tensors in evaluations of this run, and what it wrote."""
@@ -135,7 +146,7 @@ class ShownRecord:
     reads: dict[_Read, Reads] = field(default_factory=dict)
     #: Reads whose values also come from training steps, where they are estimates.
     beside_training: set[_Read] = field(default_factory=set)
-    shown: dict[tuple[Position, Position], tuple[Reads, ShownValue]] = field(default_factory=dict)
+    shown: dict[tuple[Position, Position], _Shown] = field(default_factory=dict)
     wrote: set[Position] = field(default_factory=set)
     #: Whether a limit has kept something out of this record.
     full: bool = False
@@ -301,19 +312,33 @@ class ShownRecord:
             form=form,
             beside=beside,
         )
-        self.shown[key] = reads, shown
+        self.shown[key] = _Shown(reads, shown, evaluations.RECORD.fed_by)
         evaluations.RECORD.on_exchange = self.exchanged
 
-    def exchanged(self) -> None:
+    def exchanged(self, values: tuple[Any, ...]) -> None:
         """Called when ranks exchange data after a value was shown.
 
-        In the same evaluation, what was shown before was its progress, not its result.
+        In the same evaluation, what was shown before was its progress, not its result. Another
+        evaluation that follows, in other lines, may exchange its own results.
         """
         if get_ident() != self.thread:
             return
-        evaluations.RECORD.on_exchange = None
         now = training.RECORD.backwards
-        self.shown = {key: one for key, one in self.shown.items() if one[0].backwards != now}
+        latest = [one for one in self.shown.values() if one.reads.backwards == now]
+        given: list[float] = []
+        if latest and accumulated.given_numbers(values, given):
+            fed_by = evaluations.RECORD.fed_by
+            latest = [
+                one
+                for one in latest
+                if one.fed_by in (None, fed_by)
+                or _are_given(one.reads, given)
+                or any(_is_multiple(number, one.reads.last) for number in given)
+            ]
+        dropped = {id(one) for one in latest}
+        self.shown = {key: one for key, one in self.shown.items() if id(one) not in dropped}
+        if not any(one.reads.backwards == now for one in self.shown.values()):
+            evaluations.RECORD.on_exchange = None
 
     def observed(self, rank: int) -> RankShown:
         """What this rank showed of its evaluations in the run that has just ended."""
@@ -323,7 +348,7 @@ class ShownRecord:
             accumulated=tuple(sums.observed()) if sums is not None else (),
             given=tuple(sums.given) if sums is not None else (),
             numbers=tuple(sums.written.values()) if sums is not None else (),
-            values=tuple(one for reads, one in self.shown.values() if not _trained(reads.feed)),
+            values=tuple(one.value for one in self.shown.values() if not _trained(one.reads.feed)),
             own=tuple(
                 OwnResults(
                     taken=reads.where,
@@ -557,13 +582,26 @@ def _was_not_given(reads: Reads) -> bool:
     sums = accumulated.RECORD.latest
     if sums is None or sums.gave_more or sums.backwards != reads.backwards:
         return False
+    return not _are_given(reads, sums.given)
+
+
+def _are_given(reads: Reads, numbers: list[float]) -> bool:
+    """Whether a number that other ranks were given is computed from what was read."""
     results = [reads.total, reads.weighted, *(value for _, value in reads.results())]
-    return not any(
+    return any(
         math.isclose(given, scale * one, rel_tol=_RELATIVE * 10)
-        for given in sums.given
+        for given in numbers
         for one in results
+        if one  # 0 is computed from anything
         for scale in (1, 100, -1, 0.01)
     )
+
+
+def _is_multiple(given: float, mean: float) -> bool:
+    """Whether a number may be the sum of which the mean was read."""
+    times = given / mean if mean else 0.0
+    near = 0.5 < times < _MOST_COUNTED
+    return near and math.isclose(times, round(times), rel_tol=_RELATIVE * 10)
 
 
 def _line_of_text(frame: FrameType | None, number: str) -> Position | None:
