@@ -205,6 +205,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     ),
     "inside-no-sync": "before {steps:step} the last forward pass was inside no_sync()",
     "no-sync-entered": "no_sync() was entered at {place}",
+    "synchronisation-set": "whether DDP averages in a backward pass is set at {place}",
     "forward-through-ddp": "DDP saw a forward pass before {averaged} of {steps:step}",
     "inner-model-called": "the model inside DDP is called at {place}",
     "parameters-with-gradient": (
@@ -393,6 +394,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "mean-of": "{ranks} {gives|give} the mean of {counted:value}",
     "mean-taken-at": "the result is taken as the mean at {place}",
     "reduced-at": "summed over the ranks at {place}",
+    "averaged-in-loop": "what each rank gives is a mean, divided at {place}",
     "own-counts": _own_counts,
     "gradient-carried": (
         "the tensor that each rank passed had a gradient, which does not flow through the call"

@@ -123,9 +123,11 @@ def _settings_differ(finding: Finding) -> str:
 def _no_sync_left_on(finding: Finding) -> str:
     values = finding.values
     which = f"only {values['averaged']}" if values["averaged"] else "none"
+    by_hand = any(fact.kind == "synchronisation-set" for fact in finding.facts)
+    off = "require_backward_grad_sync was False" if by_hand else "no_sync() was on"
     return (
         f"{which} of the {count(values['steps'], 'step')} of {values['optimizer']} took gradients "
-        "that DDP had averaged: no_sync() was on in the last backward pass before the step"
+        f"that DDP had averaged: {off} in the last backward pass before the step"
     )
 
 
@@ -171,9 +173,12 @@ def _uneven_steps(finding: Finding) -> str:
         for fact in finding.facts
         if fact.kind == "took-steps"
     )
+    apart = "the parameters differ between the ranks at the end"
+    if not finding.values.get("apart", True):
+        apart = "the parameters are still equal, since no step changed a value"
     return (
         f"{finding.values['optimizer']} took {taken}, after as many forward and backward passes on "
-        "every rank: the parameters differ between the ranks at the end"
+        f"every rank: {apart}"
     )
 
 

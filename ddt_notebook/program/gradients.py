@@ -17,6 +17,7 @@ from .nodes import (
     calls_in,
     contains,
     covers,
+    in_scope,
     key,
     last_name,
     names_in,
@@ -184,6 +185,23 @@ def sets_rate(program: Program) -> Place | None:
     return program.place(found[0], "changes") if len(found) == 1 else None
 
 
+def sets_synchronisation(program: Program, where: Position) -> Place | None:
+    """The line that says whether DDP averages in the next backward pass, before a line if it can.
+
+    ``no_sync()`` sets the same attribute of the DDP model for a while.
+    """
+    tree = program.tree_at(where)
+    found = [
+        node
+        for node in (tree.nodes if tree is not None else program.nodes)
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Attribute) and target.attr == "require_backward_grad_sync"
+    ]
+    found.sort(key=lambda node: (node.lineno > where.line, abs(where.line - node.lineno)))
+    return program.place(found[0], "changes") if found else None
+
+
 def decides_passes(program: Program, backward: Position, step: Position) -> Place | None:
     """The line that decides how many backward passes come before a step, in one function.
 
@@ -236,15 +254,7 @@ def _before(program: Program, statement: ast.stmt) -> Iterator[ast.AST]:
     """What stands before a statement in its function; at the top level, in the document."""
     for block in program.blocks(statement):
         for earlier in block.before:
-            yield from _in_scope(earlier)
-
-
-def _in_scope(node: ast.AST) -> Iterator[ast.AST]:
-    """A node and what is in it, without the functions and classes that it defines."""
-    if not isinstance(node, (FunctionNode, ast.ClassDef)):
-        yield node
-        for child in ast.iter_child_nodes(node):
-            yield from _in_scope(child)
+            yield from in_scope(earlier)
 
 
 def divides_by_world(program: Program, where: Position) -> bool:
@@ -253,7 +263,7 @@ def divides_by_world(program: Program, where: Position) -> bool:
     if tree is None:
         return False
     scope = tree.function_at(where.line) or tree.module
-    nodes = [node for child in ast.iter_child_nodes(scope) for node in _in_scope(child)]
+    nodes = [node for child in ast.iter_child_nodes(scope) for node in in_scope(child)]
     seen: set[str] = set()
     for node in nodes:  # grows by the functions that are called
         name = called_name(node) if isinstance(node, ast.Call) else ""

@@ -364,3 +364,11 @@ def guards_of(expression: ast.expr, called: str) -> Iterator[tuple[ast.expr, boo
                 yield from ((test, True) for one in node.generators for test in one.ifs)
             case ast.DictComp() if calls(node.key, node.value):
                 yield from ((test, True) for one in node.generators for test in one.ifs)
+
+
+def in_scope(node: ast.AST) -> Iterator[ast.AST]:
+    """A node and what is in it, without the functions and classes that it defines."""
+    if not isinstance(node, (FunctionNode, ast.ClassDef)):
+        yield node
+        for child in ast.iter_child_nodes(node):
+            yield from in_scope(child)

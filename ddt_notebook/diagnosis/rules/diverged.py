@@ -15,7 +15,11 @@ from ddt_notebook.model import Fact, Finding, Place
 from ddt_notebook.model.finding import Values
 from ddt_notebook.model.parity import Disagreement, grouped, minority
 from ddt_notebook.model.training import ModelTraining, OptimizerTraining
-from ddt_notebook.program.gradients import calls_past_wrapper, sets_rate
+from ddt_notebook.program.gradients import (
+    calls_past_wrapper,
+    sets_rate,
+    sets_synchronisation,
+)
 from ddt_notebook.program.parse import Document
 
 from .checkpoints import not_resumed
@@ -247,8 +251,14 @@ def _unsynchronised(context: Context, group: Replicas, step: int, ranks: list[in
 
 def _entered(context: Context, group: Replicas, rank: int) -> Iterator[Fact]:
     model = _models(context, group).get(rank)
-    if model is not None and model.no_sync_where is not None:
+    if model is None:
+        return
+    if model.no_sync_where is not None:
         yield Fact(kind="no-sync-entered", place=context.place(model.no_sync_where, "called"))
+    elif model.unsynchronised_where is not None:
+        place = sets_synchronisation(context.program, model.unsynchronised_where)
+        if place is not None:
+            yield Fact(kind="synchronisation-set", place=place)
 
 
 def _past_ddp(context: Context, group: Replicas, step: int | None, ranks: list[int]) -> Finding:

@@ -14,9 +14,11 @@ from ddt_notebook.model import Fact, Finding, Position
 from ddt_notebook.model.exchanged import Exchanged, UsedValue
 from ddt_notebook.model.partition import LoaderPartition, division
 from ddt_notebook.model.shown import ShownNumber
+from ddt_notebook.program.loop_means import mean_of_a_loop
 from ddt_notebook.program.own_rows import divided_by_rows
 
 from .evaluations import FAR, is_written_for, uneven_means
+from .metrics import fed_by_hand
 from .reading import broadcasts
 from .used_modules import students_agree
 
@@ -324,6 +326,51 @@ def _sums_of_losses(context: Context) -> Iterator[Finding]:
         return
 
 
+def sums_of_loop_means(context: Context) -> Iterator[Finding]:
+    """Report sums of what each rank averaged over a loop on inputs of its own, shown as a mean.
+
+    The program feeds DDP itself, without a loader, and without gradients.
+    """
+    shown = {one.rank: one for one in context.snapshot.shown}
+    if any(True for _ in uneven_means(context)) or any(True for _ in _sums_of_losses(context)):
+        return
+    for calls in _together(context):
+        first = next(iter(calls.values()))
+        if first.reduce_op != "SUM" or len(first.given) > 1 or len(calls) < 2:
+            continue
+        if any(one.given[0].is_integer() or rank not in shown for rank, one in calls.items()):
+            continue
+        total = sum(one.given[0] for one in calls.values())
+        written = _written_sums(calls, total)
+        if not written or not fed_by_hand(context, {rank: shown[rank] for rank in calls}):
+            continue
+        place = mean_of_a_loop(context.program, first.where, first.op)
+        if place is None:
+            continue
+        number, _ = written[min(written)]
+        places = {rank: context.place(one.where, "reads") for rank, (one, _) in written.items()}
+        yield conclude(
+            "D.2.4",
+            "sum-of-means",
+            cause="sum-shown-as-mean",
+            ranks=written,
+            values={
+                "line": number.where.line,
+                "text": number.text,
+                "shown": total,
+                "mean": total / len(calls),
+            },
+            places={rank: place for rank, place in places.items() if place is not None},
+            facts=[
+                Fact(kind="reduced-at", place=context.place(first.where, "called")),
+                Fact(kind="averaged-in-loop", place=place),
+            ],
+            confidence="likely",
+            op=first.op,
+        )
+        return
+
+
 def _written_sums(
     calls: Mapping[int, Exchanged], total: float
 ) -> dict[int, tuple[ShownNumber, float]]:
@@ -481,5 +528,6 @@ RULES = (
     sums_over_own_rows,
     gathered_constants,
     sums_of_losses_as_means,
+    sums_of_loop_means,
 )
 HINTS = (sums_of_losses,)

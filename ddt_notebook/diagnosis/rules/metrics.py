@@ -126,7 +126,7 @@ def _is_of_a_share(context: Context, by_rank: Mapping[int, RankShown], value: Sh
             everything = reduce(or_, indexed)
             return max(p.bit_count() for p in indexed) < NEARLY_ALL * everything.bit_count()
         return False
-    return _fed_by_hand(context, by_rank)
+    return fed_by_hand(context, by_rank)
 
 
 def _evaluated_part(context: Context, rank: int, value: ShownValue) -> tuple[int, bool] | None:
@@ -139,7 +139,7 @@ def _evaluated_part(context: Context, rank: int, value: ShownValue) -> tuple[int
     return None
 
 
-def _fed_by_hand(context: Context, by_rank: Mapping[int, RankShown]) -> bool:
+def fed_by_hand(context: Context, by_rank: Mapping[int, RankShown]) -> bool:
     """Whether ranks evaluated on different parts of data that the program cut itself."""
     inputs = [one.inputs for one in by_rank.values()]
     known = min(map(len, inputs))

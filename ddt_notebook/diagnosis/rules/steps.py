@@ -84,7 +84,7 @@ def uneven_steps(context: Context) -> Iterator[Finding]:
             (uneven or group.out_of_line is not None)
             and not _scaler_explains(group)
             and _went_equally(context, group)
-            and _ends_apart(context, group)
+            and (_ends_apart(context, group) or _steps_change_nothing(group))
         ):
             averaged = Fact(kind="averaged-in-every-pass", values={"model": group.first.model})
             yield _finding(context, group, averaged)
@@ -134,7 +134,7 @@ def _finding(context: Context, group: Replicas, exchanged: Fact) -> Finding:
         "uneven-steps",
         cause="steps-skipped-on-some-ranks",
         ranks=_culprits(group),
-        values={"optimizer": first.name},
+        values={"optimizer": first.name, "apart": not _steps_change_nothing(group)},
         places={rank: context.place(o.where, "steps") for rank, o in group.ranks.items()},
         facts=[*_steps_taken(group), *_steps_apart(group), exchanged],
     )
@@ -221,6 +221,14 @@ def _ends_apart(context: Context, group: Replicas) -> bool:
         return len(set(values)) > 1
     last = [o.states[-1].values if o.states else () for o in group.ranks.values()]
     return all(last) and len(set(last)) > 1
+
+
+def _steps_change_nothing(group: Replicas) -> bool:
+    """Whether ranks cannot end apart, since the values never changed: the gradients are zero."""
+    stepped = [one.states for one in group.ranks.values() if one.states]
+    values = [{state.values for state in states if state.values} for states in stepped]
+    enough = any(len(states) > _STEPS_TO_JUDGE for states in stepped)
+    return enough and all(len(one) == 1 for one in values)
 
 
 def _steps_taken(group: Replicas) -> list[Fact]:

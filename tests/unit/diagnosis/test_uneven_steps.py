@@ -100,6 +100,19 @@ def test_a_rank_that_never_steps_is_judged_by_its_model() -> None:
     assert causes(*equal) == []
 
 
+def test_a_rank_that_never_steps_is_told_though_the_gradients_are_zero() -> None:
+    """Nothing parts the ranks as long as no step changes a value."""
+
+    def still(seen: RankTraining) -> RankTraining:
+        (one,) = seen.optimizers
+        states = tuple(replace(state, values=(7,)) for state in one.states)
+        return replace(seen, optimizers=(replace(one, states=states),))
+
+    first, third = (still(training(number, 6, 7, values=(7,))) for number in (0, 2))
+    seen = (first, training(1, 0, 0, values=(7,)), third)
+    assert causes(*seen) == ["steps-skipped-on-some-ranks"]
+
+
 def accumulated(rank: int, micro: int, *, extra: int = 0, **model: Any) -> RankTraining:
     return training(rank, 6, 70, passes={micro: 6}, unsynchronised=6 * (micro - 1) + extra, **model)
 

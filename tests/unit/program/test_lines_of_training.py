@@ -12,6 +12,7 @@ from ddt_notebook.program.gradients import (
     inputs_from,
     loss_divided_by_world,
     sets_rate,
+    sets_synchronisation,
 )
 from ddt_notebook.program.parse import Document
 from ddt_notebook.program.program import Program
@@ -139,3 +140,20 @@ def test_a_limit_of_clipping_that_may_come_from_the_scaler(call: str, scaled: bo
 def test_a_share_is_cut_out_or_counted_out() -> None:
     program = Program([Document("cell[1]", SHARES)], 2)
     assert [one.line for one in shares_in_class(program, {"Share"})] == [7, 8, 9, 10]
+
+
+def test_the_line_that_switches_the_averaging_of_ddp() -> None:
+    source = """
+class Trainer:
+    def step(self, batches):
+        for number, batch in enumerate(batches):
+            self.model.require_backward_grad_sync = number == len(batches)
+            loss = self.model(batch)
+            loss.backward()
+        self.model.require_backward_grad_sync = True
+"""
+    program = Program([Document("train.py", source)], 2)
+    place = sets_synchronisation(program, Position(file="train.py", line=6))
+    assert _line(place) == 5
+    without = Program([Document("train.py", "model(x).backward()")], 2)
+    assert sets_synchronisation(without, Position(file="train.py", line=1)) is None
