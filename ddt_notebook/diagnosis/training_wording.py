@@ -173,12 +173,12 @@ def _uneven_steps(finding: Finding) -> str:
         for fact in finding.facts
         if fact.kind == "took-steps"
     )
-    apart = "the parameters differ between the ranks at the end"
+    end = "the parameters differ between the ranks at the end"
     if not finding.values.get("apart", True):
-        apart = "the parameters are still equal, since no step changed a value"
+        end = "the parameters are still equal, since no step changed a value"
     return (
         f"{finding.values['optimizer']} took {taken}, after as many forward and backward passes on "
-        f"every rank: {apart}"
+        f"every rank: {end}"
     )
 
 

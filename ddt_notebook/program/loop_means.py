@@ -32,7 +32,7 @@ def mean_of_a_loop(program: Program, where: Position, op: str) -> Place | None:
     return None
 
 
-def _division(tree: Tree, node: ast.AST, given: str, before: list[ast.AST]) -> ast.AST | None:
+def _division(tree: Tree, node: ast.AST, given: str, before: list[ast.AST]) -> ast.stmt | None:
     """Where a statement that changes the given name divides by the rounds of a loop."""
     match node:
         case ast.AugAssign(op=ast.Div(), value=divisor) if key(node.target) == given:
@@ -45,7 +45,7 @@ def _division(tree: Tree, node: ast.AST, given: str, before: list[ast.AST]) -> a
             loop = next((p for p in _owners(tree, node) if isinstance(p, LoopNode)), None)
             if not isinstance(loop, ast.For):
                 return None
-            values: list[ast.AST] = [node, *_bound_in(loop, keys_in(added))]
+            values: list[ast.stmt] = [node, *_bound_in(loop, keys_in(added))]
             for value in values:
                 for one in ast.walk(value):
                     if isinstance(one, ast.BinOp | ast.AugAssign) and isinstance(one.op, ast.Div):
@@ -55,7 +55,7 @@ def _division(tree: Tree, node: ast.AST, given: str, before: list[ast.AST]) -> a
     return None
 
 
-def _bound_in(loop: ast.For, names: set[str]) -> Iterator[ast.AST]:
+def _bound_in(loop: ast.For, names: set[str]) -> Iterator[ast.stmt]:
     """The assignments in a loop to one of these names."""
     for node in ast.walk(loop):
         if isinstance(node, ast.Assign | ast.AugAssign):

@@ -242,6 +242,9 @@ class RankShell(InteractiveShell):
             return None
         if error is None:
             return None
+        if (handled := _why_it_exits(error)) is not None:
+            error = handled
+            self.showtraceback((type(error), error, error.__traceback__), tb_offset=0)
         return describe_error(error, self.last_traceback_text, self._texts)
 
     def run_script(self, source: str, main: ModuleType) -> RankError | None:
@@ -293,7 +296,7 @@ def _is_end_of_script(error: BaseException | None) -> bool:
 
 
 def _why_it_exits(error: BaseException) -> BaseException | None:
-    """The exception that a script handled as it ended itself, as programs of hydra do.
+    """The exception that a program handled as it ended itself, as programs of hydra do.
 
     A parser of arguments ends the script, too, but the handler is the parser's own.
     """

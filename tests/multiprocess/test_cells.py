@@ -203,6 +203,18 @@ def test_an_exception_inside_a_magic_fails_the_cell_at_the_line_of_the_file(
     assert session.run("%run -m no_such_module").errors
 
 
+def test_a_cell_that_exits_in_a_handler_shows_what_it_has_handled(session: ddt.Session) -> None:
+    """Programs of hydra print what went wrong and exit with 1."""
+    cell = "import sys\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n    sys.exit(1)"
+    error = session.run(cell).errors[0]
+    assert error.type == "ZeroDivisionError"
+    assert error.where is not None
+    assert error.where.line == 3
+    assert "1 / 0" in error.traceback
+    without = cell.replace("sys.exit(1)", "raise SystemExit(1) from None")
+    assert session.run(without).errors[0].type == "SystemExit"
+
+
 def test_a_script_that_exits_fails_the_cell_unless_its_status_is_0(
     session: ddt.Session, tmp_path: Path
 ) -> None:

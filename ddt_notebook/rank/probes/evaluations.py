@@ -27,8 +27,8 @@ class EvaluationRecord:
         #: Whether the last forward pass through DDP had gradients; None before the first. For those
         #: that had, the record of training sets this and ``exchanges_at_input``.
         self.graded: bool | None = None
-        #: Is called with what is given at the next exchange.
-        self.on_exchange: Callable[[tuple[Any, ...]], None] | None = None
+        #: Is called with what is given at the next exchange; None if that is not known.
+        self.on_exchange: Callable[[tuple[Any, ...] | None], None] | None = None
         self.begin_run()
 
     def begin_run(self) -> None:
@@ -48,6 +48,12 @@ class EvaluationRecord:
         self.exchanges += 1
         if self.on_exchange is not None:
             self.on_exchange((*args, *kwargs.values()))
+
+    def reads_data(self) -> None:
+        """Called when this rank reads what other ranks have written."""
+        self.exchanges += 1
+        if self.on_exchange is not None:
+            self.on_exchange(None)
 
     def evaluates(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Called for each forward pass without gradients through DDP."""

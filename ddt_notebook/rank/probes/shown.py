@@ -315,7 +315,7 @@ class ShownRecord:
         self.shown[key] = _Shown(reads, shown, evaluations.RECORD.fed_by)
         evaluations.RECORD.on_exchange = self.exchanged
 
-    def exchanged(self, values: tuple[Any, ...]) -> None:
+    def exchanged(self, values: tuple[Any, ...] | None) -> None:
         """Called when ranks exchange data after a value was shown.
 
         In the same evaluation, what was shown before was its progress, not its result. Another
@@ -326,7 +326,7 @@ class ShownRecord:
         now = training.RECORD.backwards
         latest = [one for one in self.shown.values() if one.reads.backwards == now]
         given: list[float] = []
-        if latest and accumulated.given_numbers(values, given):
+        if latest and values is not None and accumulated.given_numbers(values, given):
             fed_by = evaluations.RECORD.fed_by
             latest = [
                 one
@@ -491,7 +491,7 @@ def _in_file(text: str, line: str) -> None:
 
 def _from_file() -> None:
     """Note that the rank reads what another rank has written."""
-    evaluations.RECORD.exchanges_data()
+    evaluations.RECORD.reads_data()
     if accumulated.RECORD.latest is not None:
         accumulated.RECORD.latest.gave_more = True
 
