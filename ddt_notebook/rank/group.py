@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..model.torch_features import MODELS_FOLLOW
 from ..wire.messages import RankSpec
-from . import torch_private
+from . import rpc_rendezvous, torch_private
 from .frameworks import registered as frameworks
 from .frameworks.framework import Framework
 from .probes.calls import CallLog
@@ -47,6 +47,7 @@ class RankGroup:
         self.calls.default_timeout = self.timeout
         self.calls.init_hook = self._before_users_init
         self.sockets.also_free = self._free_in_frameworks
+        rpc_rendezvous.meet_at(self._store_of_rpc, self.sockets.watching)
         self._forming = self._joined = False
         self._default: Any = None
         self._generation = self._inits = 0
@@ -127,6 +128,7 @@ class RankGroup:
 
     def leave(self) -> None:
         """Destroy every group; this ends the calls of peers that are blocked in one of them."""
+        rpc_rendezvous.leave()
         if dist.is_initialized():
             dist.destroy_process_group()
         torch_private.restart_group_names()
@@ -183,6 +185,13 @@ class RankGroup:
         # with another port, the cell chose its own rendezvous, and rank 0 serves the store itself
         served = os.environ.get("MASTER_PORT") == str(self.port)
         return _agent_store(self.sockets) if served else nullcontext()
+
+    def _store_of_rpc(self, options: Mapping[str, Any]) -> Any:
+        """The store at which ``init_rpc`` meets; None if the cell chose another rendezvous."""
+        if not self._uses_store(options):
+            return None
+        self._inits += 1
+        return dist.PrefixStore(f"users/{self._generation}/{self._inits}", self._connect())
 
     def _misses_store(self, options: Mapping[str, Any]) -> bool:
         """Whether a cell has set another host for the port of the session's store."""
