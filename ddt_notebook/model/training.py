@@ -92,6 +92,8 @@ class OptimizerTraining:
         The number of its steps.
     where, made
         The line of its first step, and the line that made it.
+    made_rates
+        The learning rates with which that line made it; empty if not known.
     settings
         Its learning rate and other settings at the first step, as text, by name: ``"lr[0]"``.
     parameters, trainable
@@ -146,6 +148,7 @@ class OptimizerTraining:
     steps: int = 0
     where: Position | None = None
     made: Position | None = None
+    made_rates: tuple[float, ...] = ()
     settings: dict[str, str] = field(default_factory=dict)
     parameters: int = 0
     trainable: int = 0

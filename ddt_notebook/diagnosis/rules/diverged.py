@@ -205,7 +205,8 @@ def _scheduled_apart(group: Replicas) -> dict[int, int]:
 
 def _set_by_hand(context: Context, group: Replicas) -> dict[int, Place | None]:
     """Return the line that sets the rate, if no schedule does and the rates were equal at first."""
-    first = {state.rates for state in group.states[min(group.states)].values()}
+    states = group.states[min(group.states)]
+    first = {one.made_rates or states[rank].rates for rank, one in group.ranks.items()}
     place = sets_rate(context.program)
     if len(first) > 1 or place is None or any(one.schedules for one in group.ranks.values()):
         return {}

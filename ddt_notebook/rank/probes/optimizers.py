@@ -44,6 +44,8 @@ class OptimizerLog:
     def __init__(self, optimizer: Optimizer, made: Position | None) -> None:
         self.optimizer = weakref.ref(optimizer)
         self.made = made
+        #: The learning rates with which it was made; empty if this run did not see that.
+        self.made_rates = _rates(optimizer) if made is not None else ()
         self.kind = type(optimizer).__name__
         self.run = -1
         self.begin_beside(-1)
@@ -420,6 +422,7 @@ class OptimizerLog:
             steps=self.steps,
             where=self.place,
             made=self.made,
+            made_rates=self.made_rates,
             states=(*self.states, last),
             synchronised=self.synchronised,
             group_operations=self._group_operations,

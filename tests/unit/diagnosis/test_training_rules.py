@@ -215,6 +215,20 @@ def test_the_line_that_entered_no_sync_is_named() -> None:
     assert entered.place.line == 4
 
 
+@pytest.mark.parametrize(("made", "line"), [((0.1, 0.1), 3), ((0.1, 0.3), 2)], ids=["set", "made"])
+def test_the_line_that_sets_the_rate_is_named_if_it_was_equal_at_first(
+    made: tuple[float, float], line: int
+) -> None:
+    both = []
+    for rate, first, last in zip((0.1, 0.3), made, ((5, 6), (8, 9)), strict=True):
+        one = optimizer((1, 2), last, made_rates=(first,), settings={"lr[0]": f"{rate}"})
+        both.append(replace(one, states=tuple(replace(s, rates=(rate,)) for s in one.states)))
+    source = "import torch\nopt = SGD()\nfor g in opt.param_groups: g['lr'] = 0.1 + 0.2 * rank"
+    finding = only(found(*both, source=source))
+    assert finding.cause == "ranks-diverged-learning-rate"
+    assert finding.places[0].line == line
+
+
 def scheduled(*, first: float = 0.1) -> list[OptimizerTraining]:
     schedule = Schedule(kind="ReduceLROnPlateau", steps=2, where=at(7))
     both = []
