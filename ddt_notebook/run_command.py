@@ -33,7 +33,7 @@ from .jobs import job_key, recorder_folder
 from .jobs.launches import allocation_of, is_recorded
 from .jobs.recorded_process import RecordedRank
 from .jobs.watch import JobWatch, collect_garbage_rarely
-from .model import Snapshot
+from .model import FormatError, Snapshot
 from .preflight.shadows import shadow_checks
 from .runs import observe_next_run
 from .views import safe, waiting, words
@@ -316,6 +316,7 @@ class _Recording:
         self._reports = 0
         self._kept: list[DisplayedReport] = []  # shown at the end, if hangs are not reported before
         self._broken = False
+        self._builds: list[job_files.Build] = []  # of which was told
 
     def follow(self) -> int:
         while (status := self._job.poll()) is None:
@@ -412,6 +413,8 @@ class _Recording:
             self._shown_s = time.monotonic()
             with naming_hosts(self._watch.job.hosts):
                 _say("; ".join(waiting.parts(now)))
+        if self._first is self and time.monotonic() - self._shown_s > _SHOW_WAIT_AFTER_S:
+            self._say_builds()
         if snapshot is None:
             return
         here = self._watch.job.reports_here
@@ -423,6 +426,18 @@ class _Recording:
                 _say(f"other ranks were started; those before them: {self._counts(snapshot)}")
             return
         self._act(snapshot, here=here)
+
+    def _say_builds(self) -> None:
+        """Say once which processes build an extension, or wait for one that may be of no process.
+
+        They need not be ranks yet: DeepSpeed builds before it forms a group.
+        """
+        for file in sorted(self._folder.glob(f"{socket.gethostname()}-*.build")):
+            with suppress(OSError, FormatError):
+                noted = job_files.read(file)
+                if isinstance(noted, job_files.Build) and noted not in self._builds:
+                    self._builds.append(noted)
+                    _say(waiting.of_process(noted.pid, noted.waits_for, noted.file, noted.held_by))
 
     def _act(self, snapshot: Snapshot, *, here: bool) -> None:
         """Show what was found, and stop the job if that was asked for."""
@@ -530,6 +545,8 @@ class _Recording:
             other._finish()
         if self._first is not self:
             return
+        for file in self._folder.glob("*.build"):
+            file.unlink(missing_ok=True)
         if self._options.to is None and not any(self._folder.glob("*.*")):
             shutil.rmtree(self._folder, ignore_errors=True)  # nothing was recorded
 

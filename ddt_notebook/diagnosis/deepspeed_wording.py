@@ -12,6 +12,10 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         f"{ranks_text(f.ranks)} saved one checkpoint under different tags: the parts of the "
         "optimizer's state are in different folders, and load_checkpoint looks in one"
     ),
+    "gathered-change-lost": (
+        "{ranks} changed parameters inside deepspeed.zero.GatheredParameters without a "
+        "modifier_rank: the changes were lost when it ended"
+    ),
     "accumulated-twice": lambda f: (
         f"engine.step() was called after every {f.values['passes']} backward passes, but the "
         f"engine counts its calls: it updates the model after {f.values['all']} passes"
@@ -19,6 +23,14 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
 }
 FACTS: dict[str, str | Callable[[Fact], str]] = {
     "saved-under": "{ranks} saved under the tag {tag}",
+    "gathered-changed": (
+        "the gathered parameters of {ranks} held other values at the end of the context than at "
+        "its begin, and each rank took up its own part as it was before"
+    ),
+    "step-without-backward": (
+        "{ranks} called engine.step(){at} without a backward pass since the last update: there "
+        "are no gradients"
+    ),
     "loaded": "{ranks} loaded {path}{at}",
     "loaded-nothing": (
         "engine.load_checkpoint() found no checkpoint on {ranks}{at}: it returns None and raises "

@@ -32,6 +32,7 @@ import psutil
 import torch.distributed as dist
 
 from ..model import Position, RankError
+from ..model.rank import WaitsFor
 from ..model.torch_features import SIMULATED_GPUS
 from ..wire import job_files
 from ..wire.branch_ring import BranchRingWriter
@@ -126,6 +127,8 @@ class JobRecorder:
         user_warnings.install()
         recorder._log.install()
         frameworks.watch_job(recorder._log, recorder._before_init)
+        builds.install()  # a process may build before it forms a group
+        builds.RECORD.tell(recorder._note_build)
         gpus = int(os.environ.get(job_files.SIMULATED) or 0)
         if gpus and torch_private.available(SIMULATED_GPUS):
             recorder._log.simulate(gpus)
@@ -156,6 +159,17 @@ class JobRecorder:
                 self._remove_files()  # the disk may be full
                 self._note_failure(self._folder, error)
         return contextlib.nullcontext()
+
+    def _note_build(self, waits_for: WaitsFor, file: str, held_by: int | None) -> None:
+        """Write that this process builds an extension or waits for one, until it has ended."""
+        noted = Path(self._folder, f"{socket.gethostname()}-{os.getpid()}.build")
+        with contextlib.suppress(OSError):
+            if not waits_for:
+                noted.unlink(missing_ok=True)
+                return
+            pid = os.getpid()
+            build = job_files.Build(pid=pid, waits_for=waits_for, file=file, held_by=held_by)
+            job_files.write(noted, build)
 
     def _remove_files(self) -> None:
         """Remove what this process has written, since it cannot be recorded."""
@@ -231,7 +245,6 @@ class RecordedRank:
             shown,
             replicated,
             polled_files,
-            builds,
         ):
             probe.install()
         threads.RECORD.attach(self._path("threads"))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ..formatting import agree, ranks_label
 from ..model import RankReport
-from ..model.rank import Activity
+from ..model.rank import Activity, WaitsFor
 from ..model.waits import Waiting
 from . import safe, words
 
@@ -85,6 +85,17 @@ def _activity(report: RankReport) -> tuple[str, str, str]:
             return "is", "are", where or " at work"
     what = _WAITED[activity.waits_for]
     return f"waits for {what}", f"wait for {what}", where
+
+
+def of_process(pid: int, waits_for: WaitsFor, file: str, held_by: int | None) -> str:
+    """What a process of a job does that builds an extension, or waits for one."""
+    does, _ = _of_build(Activity(cpu_share=0.0, waits_for=waits_for, file=file, held_by=held_by))
+    said = f"process {pid} {does}"
+    if waits_for == "build":
+        return f"{said} in {safe.middle(safe.one_line(file), _LOCK_FILE)}"
+    if held_by is None:
+        return f"{said}; delete that file if no process of another host builds"
+    return said
 
 
 def _of_build(activity: Activity) -> tuple[str, str]:

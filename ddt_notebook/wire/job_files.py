@@ -14,6 +14,8 @@ may restart its ranks, and a process may form a group before a launcher has numb
     HOST-PID.gone      `RankGone`, by the watcher, which saw that the process had ended
     HOST-PID.answers   `RankAnswers`, by the watcher of its host, for readers on other hosts
     HOST-PID.inputs    what the rank has received, if that is kept; see `rank_inputs`
+    HOST-PID.build     `Build`, while the process builds an extension or waits for one; it need
+                       not be a rank yet
     HOST-PID.failed    why the process is not recorded
 
 Of a job on several hosts, the folder also holds::
@@ -30,6 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..model import codec
+from ..model.rank import WaitsFor
 from ..model.torch_features import MissingFeature
 from .messages import BranchValues, Envelope, Message, MonitorStatus, decode, encode
 from .records import FlightEntry
@@ -133,6 +136,24 @@ class RankGone(Message):
 
     exit_status: int
     ended_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Build(Message):
+    """A process builds an extension of PyTorch, or waits for the lock of such a build.
+
+    Attributes
+    ----------
+    pid
+        Its process id.
+    waits_for, file, held_by
+        As in `Activity`.
+    """
+
+    pid: int
+    waits_for: WaitsFor
+    file: str
+    held_by: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import ddt_notebook as ddt
-from ddt_notebook.rank.frameworks.deepspeed import ENGINES_HOLD_FORMER_GROUPS
+from ddt_notebook.rank.frameworks.deepspeed import engines_hold_former_groups
 from tests.trainers.programs import program, run
 
 from .deepspeed_programs import PIPELINE, zero
@@ -165,4 +165,4 @@ def test_an_engine_that_holds_a_former_group_is_noted() -> None:
         assert not session.run("if rank == 0:\n    dist.barrier()").ok
         after = session.run("x = torch.ones(1)\ndist.all_reduce(x)")
         assert after.ok
-        assert ENGINES_HOLD_FORMER_GROUPS in after.snapshot.notes
+        assert engines_hold_former_groups(("engine",)) in after.snapshot.notes

@@ -12,6 +12,8 @@ from ddt_notebook.diagnosis.advice import conclude, fixes
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Call, Fact, Finding
 from ddt_notebook.model.frameworks.deepspeed import (
+    CHANGE_LOST,
+    EMPTY_STEP,
     ENGINE,
     LATE_STEP,
     LOAD_CHECKPOINT,
@@ -87,12 +89,33 @@ def late_steps(context: Context) -> Iterator[Finding]:
         )
 
 
+def changes_lost(context: Context) -> Iterator[Finding]:
+    """Report changes of gathered parameters that no rank keeps."""
+    lost = {
+        rank: call
+        for rank, report in context.reports.items()
+        if (call := next((one for one in report.calls if one.op == CHANGE_LOST), None)) is not None
+    }
+    if lost and context.snapshot.outcome == "ok":
+        yield conclude(
+            "D.2.4",
+            "gathered-change-lost",
+            cause="deepspeed-gathered-change-lost",
+            ranks=lost,
+            places={rank: context.place(call.where, "called") for rank, call in lost.items()},
+            facts=[Fact(kind="gathered-changed", ranks=tuple(lost))],
+            confidence="likely",
+        )
+
+
 def explained(context: Context, finding: Finding) -> Finding:
     """Return a finding with the reason, or the card, that DeepSpeed's engines give it."""
     loaded = _loads(context)
     if finding.kind == "raised" and (missed := _found_nothing(context, finding, loaded)):
         finding = replace(finding, symptom="D.1.6", stage=symptom("D.1.6").stage_title)
         return replace(_with_cause(finding, _NOT_FOUND, *missed), confidence="likely")
+    if finding.kind == "raised" and (empty := _stepped_without_pass(context, finding)):
+        return replace(finding, facts=[*empty, *finding.facts])
     if not _is_of_deepspeed(context, finding):
         return finding
     cause = finding.cause or ""
@@ -187,6 +210,18 @@ def _found_nothing(context: Context, finding: Finding, loaded: dict[int, Call]) 
     return _loaded(context, {rank: loaded[rank] for rank in finding.ranks})
 
 
+def _stepped_without_pass(context: Context, finding: Finding) -> list[Fact]:
+    """Return where ranks that raised asked for an update without a backward pass before it."""
+    found = []
+    for rank in finding.ranks:
+        steps = [call for call in context.reports[rank].calls if call.op == EMPTY_STEP]
+        if not steps:
+            return []
+        at = context.place(steps[-1].where, "called")
+        found.append(Fact(kind="step-without-backward", place=at, ranks=(rank,)))
+    return found
+
+
 def _resumed_apart(context: Context, loaded: dict[int, Call]) -> list[Fact]:
     """Return what ranks have loaded, if at one line some found a checkpoint and others did not."""
     lines = {call.where for call in loaded.values()}
@@ -235,4 +270,4 @@ def _some_save(context: Context, finding: Finding) -> bool:
     return bool(finding.waiting)
 
 
-RULES = (tags_differ, late_steps)
+RULES = (tags_differ, late_steps, changes_lost)

@@ -11,6 +11,10 @@ ENGINE, ENGINE_READY = "deepspeed.initialize", "deepspeed.initialize's end"
 SAVE_CHECKPOINT = "engine.save_checkpoint"
 #: What was loaded stands in place of a reduce operation; nothing, if no checkpoint was found.
 LOAD_CHECKPOINT = "engine.load_checkpoint"
+#: Parameters were changed while they were gathered, in a context that does not keep changes.
+CHANGE_LOST = "deepspeed.zero.GatheredParameters"
+#: An update was asked for, and failed, without a backward pass since the last one.
+EMPTY_STEP = "engine.step without backward"
 #: A context begins in which each layer is divided as it is made.
 ZERO_INIT = "deepspeed.zero.Init"
 #: The first step that again followed as many passes as the engine itself accumulates; this number

@@ -17,7 +17,11 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import torch.distributed as dist
+
 from ...model.frameworks.deepspeed import (
+    CHANGE_LOST,
+    EMPTY_STEP,
     ENGINE,
     ENGINE_READY,
     LATE_STEP,
@@ -29,6 +33,7 @@ from ...model.frameworks.deepspeed import (
 from ...wire.records import CallRecord
 from ..after_import import AfterImport
 from ..probes import loaders
+from ..probes.fingerprints import fingerprint
 from .framework import Framework
 
 if TYPE_CHECKING:
@@ -44,11 +49,10 @@ _SETTINGS = {
     "fp16.enabled": "fp16_enabled",
     "bf16.enabled": "bfloat16_enabled",
 }
-#: What `DeepSpeed.forget_groups` says if the cells still hold an engine.
-ENGINES_HOLD_FORMER_GROUPS = (
-    "the process group was formed again; DeepSpeed engines hold the former one: make them again "
-    "with deepspeed.initialize()"
-)
+#: Gathered parameters of which it is looked whether they change, and elements of each.
+_MOST_GATHERED, _ELEMENTS = 8, 4096
+#: Variables of engines that a note names.
+_MOST_NAMED = 8
 #: Characters of a checkpoint's tag that are recorded, and steps that have to be alike.
 _LONGEST_TAG, _STEPS_TO_JUDGE = 80, 2
 #: Characters of the end of a checkpoint's path that are recorded.
@@ -74,6 +78,10 @@ class DeepSpeed(Framework):
         self._made: Counter[str] = Counter()
         #: Of engines that accumulate.
         self._passes: weakref.WeakKeyDictionary[Any, _Passes] = weakref.WeakKeyDictionary()
+        #: Engines without a backward pass since their last step.
+        self._stepped: weakref.WeakSet[Any] = weakref.WeakSet()
+        #: What parameters held when contexts began in which they are gathered.
+        self._gathered: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
 
     def watch(self, calls: CallLog) -> None:
         """Record DeepSpeed's engines once it is imported."""
@@ -186,6 +194,34 @@ class DeepSpeed(Framework):
             return enters(self_)
 
         context.__enter__ = enter
+        self._watch_gathered(getattr(module, "GatheredParameters", None))
+
+    def _watch_gathered(self, context: Any) -> None:
+        """Record that gathered parameters were changed where no rank is named whose changes count.
+
+        When such a context ends, each rank takes up its own part again as it was before.
+        """
+        enters, exits = (getattr(context, name, None) for name in ("__enter__", "__exit__"))
+        if enters is None or exits is None:
+            return
+
+        @functools.wraps(enters)
+        def enter(self_: Any) -> Any:
+            __tracebackhide__ = True
+            result = enters(self_)
+            if getattr(self_, "enabled", False) and getattr(self_, "src_rank", 0) is None:
+                self._gathered[self_] = _contents(getattr(self_, "params", ()))
+            return result
+
+        @functools.wraps(exits)
+        def leave(self_: Any, *exc: Any) -> Any:
+            __tracebackhide__ = True
+            before = self._gathered.pop(self_, None)
+            if before and not any(exc) and _contents(getattr(self_, "params", ())) != before:
+                self._note(CHANGE_LOST, None)
+            return exits(self_, *exc)
+
+        context.__enter__, context.__exit__ = enter, leave
 
     def _watch_steps(self, engine: Any) -> None:
         """Count passes, to find steps that do not follow each of them."""
@@ -206,6 +242,7 @@ class DeepSpeed(Framework):
             __tracebackhide__ = True
             if (passes := self._passes.get(self_)) is not None:
                 passes.backwards += 1
+            self._stepped.discard(self_)
             return backward(self_, *args, **kwargs)
 
         @functools.wraps(step)
@@ -213,7 +250,14 @@ class DeepSpeed(Framework):
             __tracebackhide__ = True
             if (passes := self._passes.get(self_)) is not None:
                 self._steps(self_, passes)
-            return step(self_, *args, **kwargs)
+            try:
+                result = step(self_, *args, **kwargs)
+            except TypeError:
+                if self_ in self._stepped:
+                    self._note(EMPTY_STEP, None)
+                raise
+            self._stepped.add(self_)
+            return result
 
         engine.forward, engine.backward, engine.step = (
             counted_forward,
@@ -243,11 +287,13 @@ class DeepSpeed(Framework):
         """Forget the groups that have ended; returns a note if an engine still holds them.
 
         DeepSpeed keeps its copy of the default group, and others, in variables of its modules;
-        every later ``deepspeed.initialize`` would use them and fail.
+        every later ``deepspeed.initialize`` would use them and fail. If a group was formed again,
+        DeepSpeed uses it, since a pipeline's module asks for it before an engine is made.
         """
         communication = sys.modules.get("deepspeed.comm.comm")
         if communication is None:
             return []
+        began = getattr(communication, "cdb", None) is not None
         communication.cdb = None  # type: ignore[attr-defined]
         groups = sys.modules.get("deepspeed.utils.groups")
         release = getattr(groups, "_release_process_group_references", None)
@@ -255,8 +301,12 @@ class DeepSpeed(Framework):
             release()
         elif groups is not None:
             groups._WORLD_GROUP = None  # type: ignore[attr-defined]
+        if began and dist.is_initialized():
+            with contextlib.suppress(Exception):  # `deepspeed.initialize` does it again
+                communication.init_distributed(dist.get_backend(), verbose=False)
         engine = getattr(sys.modules.get("deepspeed.runtime.engine"), "DeepSpeedEngine", None)
-        return [ENGINES_HOLD_FORMER_GROUPS] if engine is not None and _some_exist(engine) else []
+        found = _existing(engine) if engine is not None else []
+        return [engines_hold_former_groups(_variables(found))] if found else []
 
 
 def _settings(engine: Any) -> str:
@@ -266,6 +316,14 @@ def _settings(engine: Any) -> str:
         with contextlib.suppress(Exception):  # another version of DeepSpeed
             found[name] = str(getattr(engine, method)())
     return json.dumps(found)
+
+
+def _contents(parameters: Any) -> list[int]:
+    """What the first parameters hold, by some of their elements."""
+    with contextlib.suppress(Exception):  # another version of DeepSpeed
+        flat = [one.data.reshape(-1) for one in list(parameters)[:_MOST_GATHERED]]
+        return [fingerprint(one[:: max(1, one.numel() // _ELEMENTS)]) for one in flat]
+    return []
 
 
 def _members(engine: Any) -> str:
@@ -323,13 +381,32 @@ def _accumulates(engine: Any) -> int:
     return 1
 
 
-def _some_exist(kind: type) -> bool:
-    """Whether objects of a class exist, beyond those that only garbage refers to."""
+def _existing(kind: type) -> list[Any]:
+    """The objects of a class, beyond those that only garbage refers to."""
 
-    def found() -> bool:
-        return any(issubclass(type(held), kind) for held in gc.get_objects())
+    def found() -> list[Any]:
+        return [held for held in gc.get_objects() if issubclass(type(held), kind)]
 
     if not found():
-        return False
+        return []
     gc.collect()  # an engine is a part of cycles
     return found()
+
+
+def _variables(objects: list[Any]) -> tuple[str, ...]:
+    """The variables of the user's cells that hold one of some objects, by name."""
+    kept = [
+        name
+        for name, value in list(vars(sys.modules["__main__"]).items())
+        if not name.startswith("_") and any(value is one for one in objects)
+    ]
+    return tuple(sorted(kept)[:_MOST_NAMED])
+
+
+def engines_hold_former_groups(variables: tuple[str, ...]) -> str:
+    """What `DeepSpeed.forget_groups` says if the cells still hold engines."""
+    again = ", ".join(variables) if variables else "them"
+    return (
+        "the process group was formed again; DeepSpeed engines hold the former one: make "
+        f"{again} again with deepspeed.initialize()"
+    )

@@ -11,6 +11,7 @@ import os
 import re
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -35,6 +36,11 @@ class Builds:
         self._awaited = self._taken = ""
         self._looked_s = float("-inf")
         self._holder: int | None = None
+        self._tell: Callable[[WaitsFor, str, int | None], object] = lambda *_: None
+
+    def tell(self, act: Callable[[WaitsFor, str, int | None], object]) -> None:
+        """Tell ``act`` when a build or a wait begins; and with two empty strings, when it ends."""
+        self._tell = act
 
     def watch(self, baton: Any) -> None:
         """Note the waits and locks of this class, PyTorch's ``FileBaton``."""
@@ -46,10 +52,12 @@ class Builds:
             if threading.get_ident() != self._main:
                 return wait(self_, *args, **kwargs)
             self._awaited, self._looked_s = _path(self_), float("-inf")
+            self._tell(*self.awaited())
             try:
                 return wait(self_, *args, **kwargs)
             finally:
                 self._awaited = ""
+                self._tell("", "", None)
 
         @functools.wraps(take)
         def taking(self_: Any, *args: Any, **kwargs: Any) -> Any:
@@ -57,6 +65,7 @@ class Builds:
             taken = take(self_, *args, **kwargs)
             if taken and threading.get_ident() == self._main:
                 self._taken = _path(self_)
+                self._tell("build", str(Path(self._taken).parent), None)
             return taken
 
         @functools.wraps(release)
@@ -64,6 +73,7 @@ class Builds:
             __tracebackhide__ = True
             if threading.get_ident() == self._main:
                 self._taken = ""
+                self._tell("", "", None)
             return release(self_, *args, **kwargs)
 
         baton.wait, baton.try_acquire, baton.release = waiting, taking, releasing
