@@ -97,6 +97,55 @@ def main():
 main()
 """
 
+MOE = """
+import os
+import torch
+import deepspeed
+from deepspeed.moe.layer import MoE
+from deepspeed.moe.utils import split_params_into_different_moe_groups_for_optimizer
+
+CONFIG = {
+    "train_micro_batch_size_per_gpu": 4,
+    "optimizer": {"type": "Adam", "params": {"lr": 1e-3, "torch_adam": True}},
+    "zero_optimization": {"stage": 1},
+}
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(16, 16)
+        self.moe = MoE(hidden_size=16, expert=torch.nn.Linear(16, 16), num_experts=2, ep_size=2)
+        self.last = torch.nn.Linear(16, 1)
+
+    def forward(self, x):
+        x, _, _ = self.moe(torch.relu(self.first(x)))
+        return self.last(x)
+
+
+def main():
+    torch.manual_seed(0)
+    deepspeed.init_distributed("gloo")
+    rank = int(os.environ["RANK"])
+    model = Net()
+    groups = {"params": list(model.parameters()), "name": "parameters"}
+    engine, *_ = deepspeed.initialize(
+        model=model,
+        model_parameters=split_params_into_different_moe_groups_for_optimizer(groups),
+        config=CONFIG,
+    )
+    generator = torch.Generator().manual_seed(rank)
+    for step in range(3):
+        count = 16
+        # in a step
+        x = torch.randn(count, 16, generator=generator)
+        engine.backward(engine(x).pow(2).mean())
+        engine.step()
+
+
+main()
+"""
+
 
 def zero(stage: int, accumulation: int = 1) -> str:
     """Return a program that trains with this stage of ZeRO."""

@@ -11,7 +11,7 @@ import ddt_notebook as ddt
 from ddt_notebook.rank.frameworks.deepspeed import engines_hold_former_groups
 from tests.trainers.programs import program, run
 
-from .deepspeed_programs import PIPELINE, zero
+from .deepspeed_programs import MOE, PIPELINE, zero
 
 pytest.importorskip("deepspeed", reason="make test-deepspeed installs it")
 
@@ -25,6 +25,7 @@ HEALTHY = {
         zero(0, 2), "before the step", "engine.backward(loss)"
     ).replace("backward(loss)", "backward(loss, retain_graph=True)", 1),
     "saves": program(zero(2), "at the end", 'engine.save_checkpoint("saved")'),
+    "experts": MOE,
     "pipeline": PIPELINE,
     "zero-0 after a pipeline": zero(0),
 }
@@ -94,6 +95,11 @@ FAULTS = {
         "D.2.1",
         "loss = engine.train_batch(data_iter=data)",
     ),
+    "experts get other numbers of samples": (
+        program(MOE, "in a step", "if rank == 1 and step == 2:\n    count = 8"),
+        "D.1.1",
+        "x, _, _ = self.moe(torch.relu(self.first(x)))",
+    ),
     "a stage raises": (
         program(
             PIPELINE, "in a step", 'if rank == 1 and step == 1:\n    raise ValueError("bad sample")'
@@ -143,6 +149,18 @@ def test_a_fault_is_named_at_the_users_line_and_the_next_engine_trains(
         again = run(session, zero(2), way, tmp_path)
         report = ddt.diagnose(again)
         assert again.ok, str(report)
+        assert not report.findings, str(report)
+
+
+def test_after_a_hang_a_pipeline_can_be_made_again(way: str, tmp_path: Path) -> None:
+    waits = program(PIPELINE, "before the loop", "steps = 3 - rank")
+    # a cell need not call init_distributed() again
+    again = PIPELINE.replace('    deepspeed.init_distributed("gloo")\n', "")
+    with ddt.Session(2) as session:
+        assert not run(session, waits, "cell", tmp_path).ok
+        after = run(session, again if way == "cell" else PIPELINE, way, tmp_path)
+        report = ddt.diagnose(after)
+        assert after.ok, str(report)
         assert not report.findings, str(report)
 
 

@@ -118,3 +118,28 @@ def test_an_interrupt_reports_the_wait_as_likely_and_loses_nothing(
     assert finding.places[0].line in (5, 6)
     assert finding.places[1].line == 7
     check_that_nothing_was_lost(session, run)
+
+
+def test_a_lock_file_that_no_process_has_open_is_shown_and_named(
+    session: ddt.Session, tmp_path: Path
+) -> None:
+    lock = tmp_path / "lock"
+    lock.touch()  # by a build that was killed
+    source = (
+        "from torch.utils.file_baton import FileBaton\n"
+        "kept = 10 + rank\n"
+        f"FileBaton({str(lock)!r}).wait()"
+    )
+
+    def all_wait(waiting: Waiting) -> bool:
+        return [one.rank for one in waiting.awaited if one.builds] == [0, 1, 2]
+
+    watcher = Watcher(all_wait, session.interrupt)
+    run = session.run_cell(source, listener=watcher)
+    assert watcher.seen is not None
+    assert {one.activity and one.activity.file for one in watcher.seen.awaited} == {str(lock)}
+    (finding,) = ddt.diagnose(run).findings
+    assert (finding.cause, finding.ranks) == ("build-lock-left-over", [0, 1, 2])
+    assert {place.line for place in finding.places.values()} == {3}
+    assert str(lock) in finding.fixes[0].advice
+    check_that_nothing_was_lost(session, run)
