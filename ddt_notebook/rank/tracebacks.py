@@ -35,6 +35,8 @@ _IPYTHON = importlib.util.find_spec("IPython")
 BETWEEN = tuple(str(Path(file).parent) for file in (__file__, _IPYTHON and _IPYTHON.origin) if file)
 _OWN = f"{Path(__file__).parents[1]}{os.sep}"
 _MAX_FRAMES = 40
+#: Lines of the user's code outside of these that are kept, too; the outermost ones.
+_MOST_OUTER = 20
 _MAX_TEXT = 20_000
 _MAX_PRINTED = 4_000
 #: Of a deeper traceback, its first and its last levels are formatted, this many of each.
@@ -250,7 +252,9 @@ def _positions(frames: list[tuple[str, int, str]], *, code: bool = True) -> tupl
     """The user's first frame and those below it, without those of wrappers and magics."""
     users = (at for at, (file, _, _) in enumerate(frames) if is_user_code(file))
     below = [frame for frame in frames[next(users, 0) :] if not frame[0].startswith(BETWEEN)]
-    return tuple(position(*frame, code=code) for frame in below[-_MAX_FRAMES:])
+    # the line of the user's loop may be far outside, with a library in between
+    outer = [frame for frame in below[:-_MAX_FRAMES] if is_user_code(frame[0])][:_MOST_OUTER]
+    return tuple(position(*frame, code=code) for frame in (*outer, *below[-_MAX_FRAMES:]))
 
 
 def current_stack(thread: int) -> tuple[Position, ...]:
