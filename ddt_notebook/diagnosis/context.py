@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -196,10 +197,32 @@ class Context:
             call = None
             if report.state == "raised" and error is not None and is_peer_error(error):
                 call = self._raised_in(report)
+            elif report.rank in self.met_nobody:
+                call = self.met_nobody[report.rank]
             reports.append(
                 replace(report, state="blocked", blocked_in=call.index) if call else report
             )
         return tuple(reports)
+
+    @cached_property
+    def met_nobody(self) -> dict[int, Call]:
+        """Ranks that aborted where ranks meet and others never came, and the call of each.
+
+        So Horovod's library ends its process when its time limit is over.
+        """
+        found = {}
+        for rank, report in self.reports.items():
+            call = report.calls[-1] if report.calls else None
+            if report.state != "died" or report.exit_signal != signal.SIGABRT or call is None:
+                continue
+            met = {
+                other
+                for other, theirs in self.reports.items()
+                if any((one.op, one.sequence) == (call.op, call.sequence) for one in theirs.calls)
+            }
+            if call.kind == "setup" and call.status == "pending" and set(call.members) - met:
+                found[rank] = call
+        return found
 
     @staticmethod
     def _raised_in(report: RankReport) -> Call | None:

@@ -32,7 +32,9 @@ def diagnose(snapshot: Snapshot) -> Report:
     """
     if snapshot.running is not None:
         # running ranks answered one after the other, so that differences may be those of time
-        snapshot = replace(snapshot, placement=(), memory=(), partition=(), parity=())
+        snapshot = replace(snapshot, placement=(), memory=(), parity=())
+        if not snapshot.running.stood:
+            snapshot = replace(snapshot, partition=())
     context = Context(replace(snapshot, ranks=in_session_numbers(snapshot.ranks)))
     concluded = [finding for rule in RULES for finding in rule(context)]
     findings = [finding for finding in concluded if finding.confidence != "possible"]

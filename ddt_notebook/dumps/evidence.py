@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..formatting import ranks_text
 from ..model import Cell, Position, RankError, RankReport, Snapshot, SourceFile
-from ..model.operations import operation_of
+from ..model.frameworks import waits_in
 from ..model.rank import Activity
 from ..model.snapshot import Outcome
 from ..model.user_code import is_user_code, users_line
@@ -99,7 +99,7 @@ class Evidence:
         failed = any(report.state in ("raised", "died") for report in reports)
         # a rank that runs does not hang; others have to wait for it
         stands = any(
-            report.state == "blocked" or (report.state == "running" and operation_of(report.stack))
+            report.state == "blocked" or (report.state == "running" and waits_in(report.stack))
             for report in reports
         )
         outcome: Outcome = "failed" if failed else "ok"

@@ -17,7 +17,7 @@ from ..dumps.columns import Columns
 from ..dumps.evidence import Evidence
 from ..formatting import ranks_text
 from ..model.codec import FormatError
-from ..model.operations import operation_of
+from ..model.frameworks import framework_of, waits_in
 from ..model.user_code import is_user_code
 from . import sources
 from .processes import CannotAttach, RankProcess, ranks_of
@@ -91,7 +91,7 @@ def look_at(targets: Sequence[int | str], between_s: float = BETWEEN_S) -> Evide
     )
     if moved:
         notes.append(f"the job goes on: {ranks_text(moved)} made progress within {between_s:g} s")
-    elif not dumps and not any(map(operation_of, second.stacks.values())):
+    elif not dumps and not any(map(waits_in, second.stacks.values())):
         notes.append("as far as the stacks show, no rank is inside a collective: no hang is seen")
     notes.append(_seen(second, store))
     notes += _missing(ranks, tool, store, address, problems, world, second)
@@ -184,7 +184,7 @@ def _moved(first: _Look, second: _Look, switches: Mapping[int, int]) -> list[int
         if rank in first.recorders and _counts(data) != _counts(first.recorders[rank])
     }
     for rank in first.stacks.keys() & second.stacks.keys() - second.recorders.keys():
-        waits = operation_of(first.stacks[rank])
+        waits = waits_in(first.stacks[rank])
         if waits and (
             first.stacks[rank] != second.stacks[rank]
             or first.variables.get(rank) != second.variables.get(rank)
@@ -271,6 +271,6 @@ def _missing(
         )
     if store.joined and (absent := sorted(set(range(world)) - set(store.joined))):
         lines.append(f"{ranks_text(absent)} did not join the process group")
-    if not look.recorders:
+    if not look.recorders and not any(map(framework_of, look.stacks.values())):
         lines.append(f"no Flight Recorder could be read: {_NEXT_TIME}")
     return lines

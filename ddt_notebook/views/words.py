@@ -12,7 +12,8 @@ from ..formatting import count, ranks_cell, size
 from ..formatting import ranks_text as ranks
 from ..formatting import seconds as duration
 from ..model import Fact, Finding, Fix, RankReport, Snapshot
-from ..model.operations import PASSES, operation_of
+from ..model.frameworks import waits_in
+from ..model.operations import PASSES
 from ..symptoms import symptom
 from ..symptoms.lessons import lesson
 from . import safe
@@ -169,7 +170,7 @@ def state(report: RankReport, ranks: int = 1, *, script: bool = False) -> str:
         case "running" if report.waits_for_ever:
             return f"{'waits' if one else 'wait'} for a thread that has ended"
         case "running":
-            op = operation_of(report.stack)
+            op = waits_in(report.stack)
             doing = f"in {PASSES.get(op, safe.one_line(op, 60))}" if op else "still running"
             return f"{'was' if one else 'were'} {doing}"
         case "stopped":

@@ -134,3 +134,38 @@ def at_top_level(source: str) -> str:
     """Return the program with its variables in the notebook, as a cell would have them."""
     before, _, main = source.partition("def main():\n")
     return before + dedent(main.rpartition("main()")[0])
+
+
+def experts() -> str:
+    """Return a program with a mixture of experts, of which each rank holds two."""
+    source = gpt(
+        1,
+        1,
+        "num_moe_experts=4, moe_router_topk=2, moe_ffn_hidden_size=32, add_bias_linear=False, "
+        "expert_model_parallel_size=2, ",
+    )
+    source = source.replace("(TENSOR, PIPELINE)", "(expert_model_parallel_size=2)")
+    return source.replace("layer_local_spec()", "layer_local_spec(num_experts=4)")
+
+
+def sequence_parallel() -> str:
+    """Return a program with sequence parallelism, whose norm a user writes for the CPU."""
+    norm = """
+from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
+
+
+class Norm(torch.nn.LayerNorm):
+    def __init__(self, config, hidden_size, eps=1e-5):
+        super().__init__(hidden_size, eps)
+        for parameter in self.parameters():
+            parameter.sequence_parallel = config.sequence_parallel
+
+
+def layers():
+    spec = get_gpt_layer_local_spec()
+    spec.submodules.input_layernorm = spec.submodules.pre_mlp_layernorm = Norm
+    return TransformerBlockSubmodules(layer_specs=[spec] * 2, layer_norm=Norm)
+
+TENSOR, PIPELINE ="""
+    source = gpt(2, 1, "sequence_parallel=True, ").replace("\nTENSOR, PIPELINE =", norm, 1)
+    return source.replace("spec=get_gpt_layer_local_spec()", "spec=layers()")

@@ -13,7 +13,15 @@ from ddt_notebook.rank.frameworks.megatron import GROUPS_ENDED
 from tests.multiprocess.test_jobs import TORCHRUN, Job, _no_process_is_left, assert_gone
 from tests.trainers.programs import program, run
 
-from .megatron_programs import DROPOUT, EVALUATES, SAVES, at_top_level, gpt
+from .megatron_programs import (
+    DROPOUT,
+    EVALUATES,
+    SAVES,
+    at_top_level,
+    experts,
+    gpt,
+    sequence_parallel,
+)
 
 pytest.importorskip("megatron.core", reason="make test-megatron installs it")
 
@@ -35,6 +43,8 @@ HEALTHY = {
             "lr=1e-2", "lr=1e-2, use_distributed_optimizer=True"
         ),
     ),
+    "experts": (2, experts()),
+    "sequence parallel": (2, sequence_parallel()),
     "tensor and pipeline": (4, gpt(2, 2)),
     "all axes": (8, gpt(2, 2)),
 }
@@ -129,6 +139,42 @@ FAULTS = {
         "D.2.1",
         "collective-under-rank-condition",
         "if rank == 0:",
+    ),
+    "a tensor rank saves": (
+        program(
+            gpt(2, 1),
+            "at the end",
+            "if parallel_state.get_tensor_model_parallel_rank() == 0:\n"
+            "    dist.broadcast_object_list([step], src=0)",
+        ),
+        "D.2.1",
+        "collective-under-rank-condition",
+        "if parallel_state.get_tensor_model_parallel_rank() == 0:",
+    ),
+    "the last stage reduces its loss": (
+        gpt(1, 2).replace(
+            "        return loss, dict",
+            "        dist.all_reduce(loss.detach())\n        return loss, dict",
+        ),
+        "D.2.1",
+        "collective-within-pipeline-step",
+        "dist.all_reduce(loss.detach())",
+    ),
+    "an expert's rank skips a step": (
+        program(
+            experts(),
+            "in a step",
+            "if parallel_state.get_expert_model_parallel_rank() == 1 and step == 1:\n    continue",
+        ),
+        "D.2.1",
+        "early-exit-on-rank-condition",
+        "if parallel_state.get_expert_model_parallel_rank() == 1 and step == 1:",
+    ),
+    "gradients of norms are not reduced": (
+        sequence_parallel().replace("finalize_model_grads([model])", "pass"),
+        "D.2.4",
+        "megatron-parameters-differ",
+        RUN,
     ),
     "one rank reduces": (
         program(

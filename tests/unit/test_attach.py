@@ -188,6 +188,28 @@ def test_py_spy_shows_the_rank_that_is_elsewhere(monkeypatch: pytest.MonkeyPatch
     assert (finding.kind, finding.ranks, finding.waiting) == ("stands-elsewhere", [1], [0])
 
 
+@pytest.mark.parametrize("ops", [["allreduce", "synchronize"], ["synchronize"]])
+def test_a_rank_that_waits_in_horovod_is_seen(
+    monkeypatch: pytest.MonkeyPatch, ops: list[str]
+) -> None:
+    """By the function that the user called; a step of its optimizer waits as well."""
+    monkeypatch.setattr(sources, "py_spy", lambda: "py-spy")
+    waits = [
+        {"name": op, "filename": "/x/site-packages/horovod/torch/mpi_ops.py", "line": 3}
+        for op in reversed(ops)
+    ]
+    spied = [{"thread_name": "MainThread", "frames": [*waits, SPY[0]["frames"][1]]}]
+    stacks = {1: spied, 2: LOADS}
+    monkeypatch.setattr(sources, "stack_of", lambda tool, pid: (json.dumps(stacks[pid]), ""))
+    ranks = [RankProcess(rank, 2, 1 + rank, None, 0) for rank in range(2)]
+    monkeypatch.setattr(attach, "ranks_of", lambda pids: ranks)
+    snapshot = attach.look_at([1], between_s=0.0).snapshot()
+    (finding,) = ddt.diagnose(snapshot).findings
+    assert (finding.kind, finding.ranks, finding.waiting) == ("stands-elsewhere", [1], [0])
+    assert finding.values["ops"] == (ops[0],)
+    assert not any("init_process_group" in note for note in snapshot.notes)
+
+
 def test_a_loop_whose_variables_change_is_not_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     ranks = [RankProcess(rank, 2, 100 + rank, None, 0) for rank in range(2)]
     looks = iter(range(100))

@@ -30,10 +30,11 @@ def crashes(context: Context) -> Iterator[Finding]:
     """Report ranks that died, unless a mismatch or the session killed them."""
     together: dict[tuple[object, ...], list[RankReport]] = defaultdict(list)
     lost: dict[str, list[int]] = defaultdict(list)
+    clashed = context.thread_clash.calls if context.thread_clash is not None else {}
     for rank, report in context.reports.items():
         if report.host_lost:
             lost[report.host].append(rank)
-        elif context.thread_clash is not None and rank in context.thread_clash.calls:
+        elif rank in clashed or rank in context.met_nobody:
             continue
         elif report.state == "died" and not report.killed and rank not in context.consequences:
             where = context.label(context.where(rank))

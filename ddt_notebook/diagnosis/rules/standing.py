@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Call, Fact, Finding, Place, Position, RankReport
-from ddt_notebook.model.operations import OPERATIONS, PASSES, operation_of
+from ddt_notebook.model.frameworks import waits_in
+from ddt_notebook.model.operations import OPERATIONS, PASSES
 
 from .facts import reasons
 
@@ -82,7 +83,7 @@ def _waiting(context: Context) -> dict[int, str]:
     """Return the operation of each rank that is in one, if no rank's calls are known."""
     if any(report.calls for report in context.reports.values()):
         return {}
-    operations = {rank: operation_of(report.stack) for rank, report in context.reports.items()}
+    operations = {rank: waits_in(report.stack) for rank, report in context.reports.items()}
     return {rank: op for rank, op in operations.items() if op and _waits(context.reports[rank], op)}
 
 

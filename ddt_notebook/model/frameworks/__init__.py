@@ -10,10 +10,12 @@ import functools
 import importlib
 import pkgutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 
-from ..operations import OPERATIONS, Operation
+from ..operations import OPERATIONS, Operation, operation_of
+from ..position import Position
+from ..user_code import is_user_code
 from .description import Description, JobBegin, Preparation
 
 __all__ = [
@@ -23,11 +25,13 @@ __all__ = [
     "asks_to_stop",
     "described",
     "ends_waits",
+    "framework_of",
     "is_meeting",
     "known_frameworks",
     "known_operation",
     "meets_by_tensor",
     "prepared",
+    "waits_in",
 ]
 
 ENTRY_POINTS = "ddt_notebook.frameworks"
@@ -78,6 +82,29 @@ def meets_by_tensor(name: str) -> bool:
 def is_meeting(op: str) -> bool:
     """Whether ranks find each other in this call, by what each was told of the others."""
     return op == _INIT or op in _meetings()
+
+
+def waits_in(stack: Sequence[Position]) -> str:
+    """The operation inside which a stack ends, of torch or a framework; empty if it is in none.
+
+    Of a framework, the name of the function; else as `operations.operation_of`.
+    """
+    return _framework_at(stack)[1] or operation_of(stack)
+
+
+def framework_of(stack: Sequence[Position]) -> str:
+    """The title of the framework in whose functions a stack waits; empty for torch and for none."""
+    return _framework_at(stack)[0]
+
+
+def _framework_at(stack: Sequence[Position]) -> tuple[str, str]:
+    last = max((at for at, frame in enumerate(stack) if is_user_code(frame.file)), default=-1)
+    for frame in stack[last + 1 :]:
+        for one in known_frameworks().values():
+            for file, functions in one.waits_in.items():
+                if frame.file.endswith(file) and frame.function in functions:
+                    return one.title, frame.function
+    return "", ""
 
 
 def ends_waits(error: str) -> bool:

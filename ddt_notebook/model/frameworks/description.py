@@ -97,6 +97,9 @@ class Description:
         Whether ranks meet by the name of a tensor, in any order; see `model.named_tensors`.
     meetings
         Setup calls in which ranks find each other.
+    waits_in
+        Functions in which a rank waits, by the end of their file's path: a stack that goes on from
+        the user's code into one of them waits there.
     failures
         Types of exceptions that its operations raise where a rank waits for one, which may be
         earlier than the last.
@@ -134,6 +137,7 @@ class Description:
     operations: Mapping[str, Operation] = field(default_factory=dict)
     by_tensor: bool = False
     meetings: frozenset[str] = frozenset()
+    waits_in: Mapping[str, frozenset[str]] = field(default_factory=dict)
     failures: frozenset[str] = frozenset()
     settings_calls: tuple[str, ...] = ()
     settings_of: str = "world"

@@ -48,6 +48,18 @@ FRAMEWORK = Description(
         JOIN: Operation(parameters=("device",)),
     },
     by_tensor=True,
+    waits_in={
+        "horovod/torch/mpi_ops.py": frozenset(
+            {"allreduce", "allreduce_", "grouped_allreduce", "grouped_allreduce_", "allgather"}
+            | {"grouped_allgather", "broadcast", "broadcast_", "alltoall", "reducescatter"}
+            | {"grouped_reducescatter", "barrier", "join", "synchronize"}
+        ),
+        "horovod/torch/functions.py": frozenset(
+            {"broadcast_parameters", "broadcast_optimizer_state", "broadcast_object"}
+            | {"allgather_object"}
+        ),
+        "horovod/common/basics.py": frozenset({"init"}),
+    },
     failures=frozenset({"HorovodInternalError"}),
     stand_ins={
         "collective-under-rank-condition": "horovod-rank-alone",

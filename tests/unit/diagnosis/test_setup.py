@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import pytest
@@ -271,3 +272,21 @@ def test_a_failed_build_is_described_by_its_own_error_and_not_by_pips_words():
 )
 def test_errors_that_belong_to_neither_packages_nor_setup(error: RankError):
     assert classify(error).symptom[0] not in "AB"
+
+
+@pytest.mark.parametrize("came", [True, False])
+def test_a_rank_that_aborts_where_ranks_meet_has_met_nobody(came: bool) -> None:
+    """So Horovod ends after its time limit; a rank that met all others has another fault."""
+    init = call("hvd.init", 2, kind="setup", members=(0, 1), status="pending")
+    scene = snapshot(
+        rank(0, init, state="died", exit_signal=signal.SIGABRT),
+        rank(1, *[init] * came, state="finished"),
+        source="prepare()\nhvd.init()",
+        outcome="failed",
+    )
+    finding = only(diagnose(scene))
+    if came:
+        assert (finding.kind, finding.ranks) == ("died", [0])
+    else:
+        assert (finding.symptom, finding.cause) == ("B.2", "rank-missing-at-setup")
+        assert (finding.ranks, finding.waiting) == ([1], [0])
