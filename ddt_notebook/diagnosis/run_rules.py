@@ -30,10 +30,10 @@ def diagnose(snapshot: Snapshot) -> Report:
     Report
         For a healthy run, it has no findings and no hints.
     """
-    if snapshot.running is not None:
+    if (asked := snapshot.running) is not None:
         # running ranks answered one after the other, so that differences may be those of time
         snapshot = replace(snapshot, placement=(), memory=(), parity=())
-        if not snapshot.running.stood:
+        if not asked.stood:
             snapshot = replace(snapshot, partition=())
     context = Context(replace(snapshot, ranks=in_session_numbers(snapshot.ranks)))
     concluded = [finding for rule in RULES for finding in rule(context)]
