@@ -407,6 +407,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "schedules-by": lambda f: (
         f"the scheduler of {ranks_text(f.ranks)} is given {f.values['value']:.5g}"
     ),
+    "exchanged-at": "{op} in {place} carries it from rank to rank",
     "added-up": "{name} is added up in the loop at {place}",
     "samples-begin-alike": (
         "the first {samples} samples of the last epoch are equal, in the same order"

@@ -791,6 +791,26 @@ print("done")
         "run.train()",
         ("trainer-arguments-differ",),
     ),
+    "trainer's own share is shown before a prediction": Fault(
+        _TRAINER
+        + """
+run = Trainer(model=Net(), args=arguments(), train_dataset=Rows(50), eval_dataset=Rows(40, 5))
+run.train()
+near = seen = 0
+for batch in run.get_eval_dataloader():
+    with torch.no_grad():
+        found = run.model.layers(batch["x"])
+    near += ((found - batch["labels"]).abs() < 1.5).sum().item()
+    seen += len(found)
+if run.is_world_process_zero():
+    print(f"near {near / seen:.4f}")
+print(len(run.predict(Rows(9, 6)).predictions))
+""",
+        ("D.2.4",),
+        (0,),
+        'print(f"near {near / seen:.4f}")',
+        ("metric-not-reduced",),
+    ),
     "lightning gathers on rank 0": Fault(
         _LIGHTNING
         + """
@@ -888,6 +908,26 @@ for epoch in range(2):
         None,
         "if not torch.isfinite(loss):",
         (*_LOCAL, "uneven-iterations", "different-collectives"),
+    ),
+    "fabric divides the sum of all by its own count": Fault(
+        _FABRIC
+        + """
+fabric = start()
+net = make_net()
+net, optimizer = fabric.setup(net, torch.optim.SGD(net.parameters(), lr=0.05))
+test = fabric.setup_dataloaders(DataLoader(TensorDataset(*make_data(40, 5)), 4))
+total = seen = 0
+with torch.no_grad():
+    for x, y in test:
+        total += (net(x) - y).abs().sum().item()
+        seen += len(y)
+total = fabric.all_gather(total).sum() / seen
+fabric.print(f"error {total:.4f}")
+""",
+        ("D.2.4",),
+        (0,),
+        "total = fabric.all_gather(total).sum() / seen",
+        ("sum-over-own-count",),
     ),
     "fabric reads the same data": Fault(
         _FABRIC

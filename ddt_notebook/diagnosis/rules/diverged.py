@@ -368,7 +368,8 @@ def _not_averaged(
 
 def _changed(context: Context, group: Replicas, step: int) -> Finding | None:
     """Report parameters that differ after equal gradients and settings: other code wrote them."""
-    changed = [rank for rank, o in group.ranks.items() if step in o.changed_before]
+    writes = {rank: _written_before(group, one, step) for rank, one in group.ranks.items()}
+    changed = [rank for rank, write in writes.items() if write is not None]
     identified = bool(changed) and len(changed) < len(group.ranks)
     state = _differing_state(context, group)
     if step and not identified and state:
@@ -388,8 +389,8 @@ def _changed(context: Context, group: Replicas, step: int) -> Finding | None:
     ranks = changed if identified else group.deviating(lambda r: group.states[step][r].values)
     facts = _course(context, group, step)
     if identified:
-        alone = Fact(kind="written-alone", ranks=tuple(changed), values={"step": step})
-        facts.insert(0, alone)
+        written = {"step": writes[changed[0]]}
+        facts.insert(0, Fact(kind="written-alone", ranks=tuple(changed), values=written))
     return conclude(
         "D.2.5",
         "parameters-changed",
@@ -398,7 +399,8 @@ def _changed(context: Context, group: Replicas, step: int) -> Finding | None:
         places=_changed_at(context, group, step),
         values=_moment(group, step),
         facts=[*facts, Fact(kind="ddp-equalises-once")],
-        confidence="certain" if identified else "likely",
+        # another write than the last one may have changed nothing
+        confidence="certain" if identified and step in writes.values() else "likely",
     )
 
 
@@ -532,12 +534,23 @@ def _shown(rates: tuple[float, ...]) -> str:
     return ", ".join(shown if len(set(shown)) > 1 else shown[:1])
 
 
+def _written_before(group: Replicas, one: OptimizerTraining, step: int) -> int | None:
+    """The step before which other code first wrote a rank's parameters since ranks were equal.
+
+    Not every step is looked at: the ranks were seen equal some steps before.
+    """
+    equal = group.before(step)
+    since = -1 if equal is None else equal
+    return next((write for write in one.changed_before if since < write <= step), None)
+
+
 def _changed_at(context: Context, group: Replicas, step: int) -> dict[int, Place | None]:
     """Return the line that changed the parameters before a step, else that of the step."""
     found = _places(context, group)
     for rank, one in group.ranks.items():
         lines = dict(zip(one.changed_before, one.changed_at, strict=False))
-        if (line := lines.get(step)) is not None:
+        write = _written_before(group, one, step)
+        if write is not None and (line := lines.get(write)) is not None:
             found[rank] = context.place(line, "changes")
     return found
 

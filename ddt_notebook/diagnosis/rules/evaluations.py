@@ -11,10 +11,12 @@ from typing import Literal
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Call, Fact, Finding, Position
+from ddt_notebook.model.operations import BARRIERS
 from ddt_notebook.model.partition import LoaderPartition, division
 from ddt_notebook.model.shown import Accumulated, RankShown, ShownNumber
 from ddt_notebook.program.gradients import divides_by_world
 from ddt_notebook.program.iterations import comes_to
+from ddt_notebook.program.nodes import names_in
 
 from .loaders import loops, samples, used_loaders
 
@@ -304,12 +306,44 @@ def _mean_finding(
                 place=context.place(next(iter(parts.values())).loop, "loops"),
                 values={"name": next(iter(parts.values())).name},
             ),
+            *_exchanged_at(context, ranks[0], parts[ranks[0]], shown[ranks[0]].where),
         ],
         confidence="likely"
         if wrong or (far and mean.kind == "mean-of-uneven-ranks")
         else "possible",
         op="all_reduce",
     )
+
+
+def _exchanged_at(
+    context: Context, rank: int, part: Accumulated, shown: Position
+) -> Iterator[Fact]:
+    """Yield the line between a loop and what shows its result that exchanges the result."""
+    loop = part.loop
+    if loop is None:
+        return
+    function = loop.file, loop.function
+    lines = {
+        call.where: call
+        for call in context.reports[rank].calls
+        if call.where is not None
+        and (call.where.file, call.where.function) == function
+        and loop.line < call.where.line
+        and (call.where.line <= shown.line or (shown.file, shown.function) != function)
+        and call.kind == "collective"
+        and call.op not in BARRIERS
+        and all(math.prod(shape) <= _FEW_ELEMENTS for shape in call.shapes)
+        and _names(context, call.where, part.name)
+    }
+    if len(lines) == 1:
+        (where,) = lines
+        values = {"op": lines[where].op}
+        yield Fact(kind="exchanged-at", place=context.place(where, "called"), values=values)
+
+
+def _names(context: Context, where: Position, name: str) -> bool:
+    statement = context.program.statement_at(where)
+    return statement is not None and name.partition(".")[0].partition("[")[0] in names_in(statement)
 
 
 RULES = (uneven_means,)

@@ -134,6 +134,34 @@ def test_of_two_ranks_the_one_that_wrote_into_parameters_is_named() -> None:
     assert finding.confidence == "certain"
 
 
+@pytest.mark.parametrize(
+    ("write", "ranks", "confidence"),
+    [(6, [1], "likely"), (9, [1], "certain"), (3, [0, 1], "likely"), (12, [0, 1], "likely")],
+)
+def test_a_write_between_the_steps_that_are_looked_at_is_found(
+    write: int, ranks: list[int], confidence: str
+) -> None:
+    """The ranks were seen equal before step 4 and apart before step 9."""
+    one = optimizer((1, 2), (3, 4), (5, 6))
+    other = optimizer((1, 2), (3, 4), (9, 10), changed_before=(write,), changed_at=(at(7),))
+    sparse = [
+        replace(
+            each,
+            steps=12,
+            synchronised=12,
+            states=tuple(
+                replace(state, step=step)
+                for state, step in zip(each.states, (0, 4, 9), strict=False)
+            ),
+        )
+        for each in (one, other)
+    ]
+    finding = only(found(*sparse))
+    assert (finding.cause, finding.ranks) == ("model-reset-on-one-rank", ranks)
+    assert finding.confidence == confidence
+    assert (finding.places[1].line == 7) == (ranks == [1])
+
+
 def test_a_change_on_all_ranks_is_silent() -> None:
     one = optimizer((1, 2), (3, 4), changed_before=(0, 1))
     assert found(one, one).ok
