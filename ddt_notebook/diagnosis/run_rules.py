@@ -14,7 +14,11 @@ from . import of_frameworks
 from .advice import in_framework
 from .context import Context
 from .rules import HINTS, RULES, unexplained
+from .rules.checkpoints import READ_BEFORE_WRITTEN
 from .wording import checked, worded
+
+#: Causes for which each rank's own values decide.
+_BY_VALUES = frozenset({"uneven-iterations", "collective-under-local-condition"})
 
 
 def diagnose(snapshot: Snapshot) -> Report:
@@ -37,7 +41,7 @@ def diagnose(snapshot: Snapshot) -> Report:
             snapshot = replace(snapshot, partition=())
     context = Context(replace(snapshot, ranks=in_session_numbers(snapshot.ranks)))
     concluded = [finding for rule in RULES for finding in rule(context)]
-    findings = [finding for finding in concluded if finding.confidence != "possible"]
+    findings = _read_first([one for one in concluded if one.confidence != "possible"])
     if not findings and snapshot.outcome != "ok":
         found = (list(rule(context)) for rule in unexplained.RULES)
         findings = next((result for result in found if result), [])
@@ -59,6 +63,19 @@ def diagnose(snapshot: Snapshot) -> Report:
             checked=checked(scope),
             scope=scope,
         )
+
+
+def _read_first(findings: list[Finding]) -> list[Finding]:
+    """Put a file that a rank read too early before the loop that took other rounds afterwards.
+
+    What a rank has read decides where it goes on from, so the loop is a consequence.
+    """
+    read = [one for one in findings if one.kind == READ_BEFORE_WRITTEN]
+    ranks = {rank for one in read for rank in one.ranks}
+    rounds = [one.cause in _BY_VALUES and ranks & {*one.ranks, *one.waiting} for one in findings]
+    if not any(rounds):
+        return findings
+    return [*read, *(one for one in findings if one not in read)]
 
 
 def _with_what_was_not_seen(finding: Finding, snapshot: Snapshot) -> Finding:

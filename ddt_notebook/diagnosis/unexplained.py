@@ -28,6 +28,8 @@ def lacks_reason(report: Report) -> bool:
 def _out_of_step(finding: Finding) -> bool:
     """Whether ranks came to different lines, as with arguments that differ between two lines."""
     lines = {(place.file, place.line) for place in finding.places.values()}
+    if finding.kind == "raised" and "trainer" in finding.values:
+        return len(lines) == 1  # the line at which the others wait does not say why
     if finding.kind == "died":  # the reason of another error may be none of this kind
         return any(fact.kind in SUPPOSED for fact in finding.facts)
     return finding.kind in _OUT_OF_STEP or (

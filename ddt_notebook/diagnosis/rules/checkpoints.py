@@ -18,6 +18,9 @@ from ddt_notebook.program.nodes import calls_in, is_call
 
 _Uses = dict[int, list[CheckpointUse]]
 
+#: The kind of finding of a file that a rank loads before another one has written it.
+READ_BEFORE_WRITTEN = "read-before-written"
+
 
 def written_together(context: Context) -> Iterator[Finding]:
     """Report ranks that save to one path in no fixed order."""
@@ -119,7 +122,7 @@ def _read(
     first, *_ = early.values()
     return conclude(
         "D.1.6",
-        "read-before-written",
+        READ_BEFORE_WRITTEN,
         cause="checkpoint-read-too-early",
         ranks=early,
         values={"file": save.name, "writer": writer, "early_s": save.ended_s - first.began_s},

@@ -18,10 +18,12 @@ from ddt_notebook.diagnosis.text.lines import separate
 from ddt_notebook.diagnosis.wording import lacking
 from ddt_notebook.model import Call, Fact, Finding, Position, RankError
 from ddt_notebook.model.finding import Values
+from ddt_notebook.model.frameworks import known_frameworks
+from ddt_notebook.model.user_code import is_user_code
 from ddt_notebook.program.parse import exercise_of
 
 from .connecting import unconnected
-from .facts import blocked_in, of_call, of_wait
+from .facts import blocked_in, of_call, of_wait, reasons
 
 _LONGEST = 160
 _COMPLAINT = re.compile(r"\b(error|fatal)\b", re.IGNORECASE)
@@ -124,7 +126,11 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
     elif error.type == MemoryError.__name__:
         # Python allocates an entry of the traceback for each frame, and drops it if it cannot.
         facts.append(Fact(kind="line-lost-for-memory", ranks=tuple(ranks)))
-    facts += explained
+    trainer = _trainer_of(error) if waiting else ""
+    parted = _parted(context, ranks, waiting) if trainer else []
+    seen = {(one.place.file, one.place.line) for one in parted if one.place is not None}
+    facts += parted
+    facts += (f for f in explained if f.place is None or (f.place.file, f.place.line) not in seen)
     if call is not None:
         inside = of_call(context, call, issuer=False)
         facts.append(Fact(kind="raised-inside", ranks=tuple(ranks), values=inside))
@@ -140,7 +146,9 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
         cause=meaning.cause,
         ranks=ranks,
         waiting=waiting,
-        values=of_error(error) | of_wait(context, waiting),
+        values=of_error(error)
+        | of_wait(context, waiting)
+        | ({"trainer": trainer} if trainer else {}),
         places=places,
         facts=facts,
         confidence="likely" if late else meaning.confidence,
@@ -154,6 +162,36 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
         first = fixes(meaning.symptom, "no-cuda", case="session", slots=simulate)
         finding = replace(finding, fixes=[*first, *finding.fixes])
     return finding
+
+
+def _trainer_of(error: RankError) -> str:
+    """The library whose trainer raised in answer to the user's functions that it calls, if any."""
+    if not error.frames or is_user_code(error.frames[-1].file):
+        return ""
+    for framework in known_frameworks().values():
+        parts = tuple(f"/{module.partition('.')[0]}/" for module, _ in framework.callbacks)
+        if any(part in frame.file for frame in error.frames for part in parts):
+            return framework.title
+    return ""
+
+
+def _parted(context: Context, ranks: list[int], waiting: list[int]) -> list[Fact]:
+    """Where ranks that raised were seen to part from one that waits at the same line."""
+    found = []
+    for rank in ranks:
+        error = context.reports[rank].error
+        where = error.where if error is not None else None
+        for waiter in waiting:
+            call = context.halted.get(waiter)
+            if call is None or context.label(call.where) != context.label(where):
+                continue
+            reason = context.where_parted(
+                call, context.reports[waiter], context.reports[rank], where
+            )
+            if reason is not None:
+                found.append(reason)
+                break
+    return reasons(found)
 
 
 def _all_ended_alike(context: Context, errors: dict[int, RankError]) -> bool:

@@ -461,7 +461,7 @@ def _refuse_data_parallel() -> None:
 def _refuse_sharding() -> None:
     """FSDP shards on the device for which PyTorch was built, so its shards would be on the CPU."""
     sharded: Any = torch.distributed.fsdp
-    advice = "it runs on CPU ranks in a session without simulated GPUs"
+    advice = "it runs on CPU ranks in a session without `simulate`"
     sharded.fully_shard = functools.partial(_refuse, "fully_shard (FSDP2)", advice=advice)
     name = "FullyShardedDataParallel (FSDP)"
     sharded.FullyShardedDataParallel.__init__ = functools.partialmethod(

@@ -86,6 +86,19 @@ def test_a_rank_that_reads_a_file_before_it_is_written():
     assert finding.values["early_s"] == pytest.approx(0.8)
 
 
+def test_a_file_that_is_read_too_early_comes_before_the_loop_that_it_changes():
+    source = "for epoch in range(first, 4):\n    dist.all_reduce(x)"
+    calls = [all_reduce(2, entered_s=number + 3.0) for number in range(3)]
+    ranks = (rank(0, *calls[:2]), rank(1, *calls, blocked=True))
+    checkpoints = (
+        RankCheckpoints(rank=0, uses=(save(1.0, 2.0),)),
+        RankCheckpoints(rank=1, uses=(load(1.2, 1.3),)),
+    )
+    seen = snapshot(*ranks, source=source, checkpoints=checkpoints, outcome="hung")
+    causes = [finding.cause for finding in diagnose(seen).findings]
+    assert causes == ["checkpoint-read-too-early", "uneven-iterations"]
+
+
 def test_a_load_that_failed_is_left_to_the_rule_on_exceptions():
     assert diagnose(scene([save(1.0, 2.0)], [load(1.2, 1.3, done=False)])).ok
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from ddt_notebook.diagnosis import diagnose
-from ddt_notebook.model import Call, Cell, Finding, Position, RankReport, Snapshot
+from ddt_notebook.diagnosis.unexplained import lacks_reason
+from ddt_notebook.model import Call, Cell, Finding, Position, RankError, RankReport, Snapshot
 from ddt_notebook.model.branches import BranchOutcome, RankBranches
 
 FILE = "cell[1]"
@@ -758,3 +759,32 @@ train(rank == 1)
         )
         finding = diagnose(snapshot).findings[0]
         assert _line(finding) == 5, str(finding)
+
+
+def test_a_step_in_which_a_trainer_raised_on_one_rank() -> None:
+    source = "def step(batch):\n    if batch > 2:\n        return None\n    return batch\n"
+    source += "def main():\n    trainer.fit(model)\nmain()"
+    ways = {2: "step", 3: "step", 4: "step", 6: "main"}
+    goes_on: list[object] = [(2, 4), (4, "return"), 6, (2, 4, {"batch": "1"}), (4, "return"), 6]
+    leaves: list[object] = [(2, 4), (4, "return"), 6, (2, 3, {"batch": "7"}), (3, "return")]
+    waiter, branches = Rank(0, goes_on, state="blocked", functions=ways).report()
+    other, others = Rank(1, leaves, functions=ways).report()
+    where = Position(file=FILE, line=6, function="main")
+    library = Position(file="/x/site-packages/lightning/pytorch/loops/loop.py", line=9)
+    error = RankError(
+        type="RuntimeError", message="no loss", where=where, frames=(where, library), at_s=1.0
+    )
+    snapshot = Snapshot(
+        cell=Cell(number=1, source=source),
+        outcome="failed",
+        ranks=(waiter, replace(other, state="raised", error=error)),
+        branches=(branches, others),
+        groups={"0": (0, 1)},
+        world_size=2,
+    )
+    finding = diagnose(snapshot).findings[0]
+    assert (finding.ranks, _line(finding)) == ([1], 2)
+    assert lacks_reason(diagnose(replace(snapshot, branches=())))
+    torch = Position(file="/x/site-packages/torch/nn/functional.py", line=9)
+    ranks = (waiter, replace(other, state="raised", error=replace(error, frames=(where, torch))))
+    assert not lacks_reason(diagnose(replace(snapshot, ranks=ranks, branches=())))
