@@ -63,8 +63,10 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         f"{count(f.values['times'], 'time')}"
     ),
     "strategy-keeps-equal": (
-        "the strategy makes the same update on all workers, and never compares their variables: "
-        "what differs once stays apart"
+        "the strategy never compares the variables of its workers: what differs once stays apart"
+    ),
+    "gradients-not-summed": (
+        "{optimizer} was told not to sum the gradients over the workers, and each used its own"
     ),
     "own-data": "it was computed from each worker's own data, and all train one model with it",
     "batches-read": _batches_read,

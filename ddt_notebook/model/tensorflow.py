@@ -75,6 +75,8 @@ class OptimizerUpdates:
         Shape of each variable, in order.
     optimizer
         Its class.
+    aggregates
+        Whether the optimizer sums the gradients over the replicas.
     of_mean
         Whether the gradients are those of a mean over the replica's own batch, or of a sum over it
         that is divided by a constant, unchanged, and the optimizer sums them over the replicas.
@@ -93,6 +95,7 @@ class OptimizerUpdates:
     replicas: int = 1
     variables: tuple[tuple[int, ...], ...] = ()
     optimizer: str = ""
+    aggregates: bool = True
     of_mean: bool = False
     divided_by: float | None = None
     scaled: bool = False

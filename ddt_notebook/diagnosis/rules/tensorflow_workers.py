@@ -89,6 +89,13 @@ def variables_apart(context: Context) -> Iterator[Finding]:
             )
             for rank, one in writes.items()
         ]
+    elif not_summed := {
+        rank: one for rank, of in seen.items() for one in of.updates if not one.aggregates
+    }:
+        where = {rank: one.where for rank, one in not_summed.items()}
+        ranks = list(not_summed)
+        optimizer = next(iter(not_summed.values())).optimizer
+        facts.append(Fact(kind="gradients-not-summed", values={"optimizer": optimizer}))
     facts.append(Fact(kind="strategy-keeps-equal"))
     values: Values = {
         "graph": next(iter(apart.graphs.values())).graph,

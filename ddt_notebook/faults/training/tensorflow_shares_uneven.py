@@ -42,7 +42,7 @@ CARD = FaultCard(
 
 
         data = strategy.distribute_datasets_from_function(share_of)
-        history = model.fit(data, epochs=2, verbose=0)
+        history = model.fit(data, steps_per_epoch=6, verbose=0)
     """,
     fixed="""
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
@@ -61,10 +61,10 @@ CARD = FaultCard(
 
 
         data = strategy.distribute_datasets_from_function(share_of)
-        history = model.fit(data, epochs=2, verbose=0)
+        history = model.fit(data, steps_per_epoch=6, verbose=0)
     """,
     proof="""
-        assert len(history.history["loss"]) == 2
+        assert len(history.history["loss"]) == 1
     """,
     expected=Expected(ranks=(1,), lines={0: 16, 1: 16}, confidence="likely"),
     fixes=(

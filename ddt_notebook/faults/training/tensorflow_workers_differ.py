@@ -15,9 +15,9 @@ CARD = FaultCard(
     why="""
         A MultiWorkerMirroredStrategy sums the gradients, and each worker applies the sum to its own
         copy of the variables. It never compares the copies. What a worker restores, assigns or
-        computes alone, such as a checkpoint from its own disk, a learning rate by its own loss, or
-        the statistics of a preprocessing layer and class weights from its own share of the data,
-        stays different.
+        computes alone, such as a checkpoint from its own disk, a learning rate by its own loss,
+        gradients that nobody sums, or the statistics of a preprocessing layer and class weights
+        from its own share of the data, stays different.
     """,
     setup="""
         import json
@@ -60,6 +60,11 @@ CARD = FaultCard(
             "fix consistency between devices",
             "let all workers restore the same checkpoint, from a folder that all of them can read, "
             "and assign the same values",
+        ),
+        Advice(
+            "fix distributed API usage",
+            "let the optimizer sum the gradients, or do it before: "
+            "tf.distribute.get_replica_context().all_reduce(…)",
         ),
         Advice(
             "fix behavior logic",

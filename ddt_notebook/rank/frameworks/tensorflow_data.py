@@ -310,6 +310,7 @@ class TensorFlowRecord:
                 replicas=int(strategy.num_replicas_in_sync),
                 variables=tuple(_shapes(values)),
                 optimizer=type(optimizer).__name__,
+                aggregates=summed,
                 of_mean=mean is not None,
                 divided_by=mean.divided_by if mean is not None else None,
                 scaled=mean is not None and mean.scaled,

@@ -88,6 +88,15 @@ def test_variables_are_compared_at_the_same_moments(other: dict[str, Any], told:
     assert all(one.confidence == "likely" for one in findings)
 
 
+def test_an_optimizer_that_sums_nothing_is_why_variables_part() -> None:
+    updates = (OptimizerUpdates(replicas=2, optimizer="SGD", aggregates=False, where=at(8)),)
+    alone = {"updates": updates}
+    finding = only(diagnose(_workers(_EQUAL | alone, _SLOWER | alone)))
+    assert fact(finding, "gradients-not-summed").values == {"optimizer": "SGD"}
+    assert {place.line for place in finding.places.values()} == {8}
+    assert not diagnose(_workers(_EQUAL | alone, _EQUAL | alone)).findings
+
+
 @pytest.mark.parametrize(
     ("first", "second", "told"),
     [
