@@ -44,6 +44,8 @@ def details(context: Context, error: RankError, meaning: Meaning) -> tuple[Meani
         likely = replace(meaning, cause="tensor-attribute-not-registered", confidence="likely")
         place, attribute = plain
         return likely, [Fact(kind="plain-attribute", place=place, values={"name": attribute})]
+    if meaning.cause == "tensors-on-two-devices":
+        return meaning, _moved_elsewhere(context, error)
     if meaning.cause == "dataloader-worker":
         return meaning, _in_worker(context, error)
     if meaning.cause == "models-differ":
@@ -96,6 +98,22 @@ def _plain_attribute(context: Context, error: RankError) -> tuple[Place, str] | 
     frames = reversed(error.frames or ((error.where,) if error.where else ()))
     found = (plain_attribute(context.program, frame) for frame in frames)
     return next((one for one in found if one is not None), None)
+
+
+def _moved_elsewhere(context: Context, error: RankError) -> list[Fact]:
+    """Return where ``device_ids`` makes DDP move the inputs away from the parameters."""
+    raised = {one.rank for one in context.snapshot.ranks if one.error is error}
+    for training in context.snapshot.training:
+        for model in training.models if training.rank in raised else ():
+            if model.moves_to and model.devices and model.moves_to[0] not in model.devices:
+                return [
+                    Fact(
+                        kind="inputs-moved",
+                        place=context.place(model.made, "created"),
+                        values={"device": model.moves_to[0], "devices": list(model.devices)},
+                    )
+                ]
+    return []
 
 
 def _of_the_cell(error: RankError) -> str | None:

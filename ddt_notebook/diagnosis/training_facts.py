@@ -377,6 +377,11 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         "{place} adds up one row for each sample of the batch: partial results of one batch"
     ),
     "losses-apart": "the losses of {ranks} differ, too",
+    "model-called": "the model is called at {place}",
+    "inputs-moved": (
+        "DDP moves the inputs to {device}, since device_ids says so at {place}; its parameters are "
+        "on {devices}"
+    ),
     "declared-equal": (
         "the placement Replicate says that it is equal on {ranks}, and nothing checks that"
     ),

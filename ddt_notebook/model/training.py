@@ -250,6 +250,8 @@ class ModelTraining:
         Names of its parameters, in DDP's order; only the first ones of a large model.
     devices
         The devices of its parameters, such as ``"cuda:0"``.
+    moves_to
+        The devices of ``device_ids``, to the first of which DDP moves the inputs.
     names_digest, shapes_digest
         Digests of the names and of the shapes of all parameters, in that order.
     find_unused_parameters, static_graph, broadcast_buffers
@@ -296,6 +298,7 @@ class ModelTraining:
     values: tuple[int, ...] = ()
     parameters: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
+    moves_to: tuple[str, ...] = ()
     names_digest: int = 0
     shapes_digest: int = 0
     find_unused_parameters: bool = False
@@ -371,12 +374,15 @@ class ReplicatedTensor:
         Fingerprint of its content.
     where
         The user's line that passed it on.
+    fed_at
+        The user's line that called the model in which that line is; None for no other line.
     """
 
     members: tuple[int, ...]
     shape: str = ""
     content: int = 0
     where: Position | None = None
+    fed_at: Position | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -411,7 +411,14 @@ def replicated_apart(context: Context) -> Iterator[Finding]:
                     ranks=members,
                     values={"shape": together[0].shape},
                     places=_called_at(context, members, together),
-                    facts=[Fact(kind="declared-equal", ranks=members)],
+                    facts=[
+                        Fact(kind="declared-equal", ranks=members),
+                        *(
+                            Fact(kind="model-called", place=context.place(one.fed_at, "called"))
+                            for one in together[:1]
+                            if one.fed_at is not None
+                        ),
+                    ],
                 )
                 return
 

@@ -22,7 +22,7 @@ from ddt_notebook.program.gradients import (
 )
 from ddt_notebook.program.parse import Document
 
-from .checkpoints import not_resumed
+from .checkpoints import not_resumed, read_too_early
 from .exchanged import scheduled_by_parts
 
 #: Parameters that a program averages itself are sent at least once in this many steps.
@@ -76,6 +76,8 @@ def _has_another_cause(context: Context) -> bool:
         return True
     if not_resumed(context, "optimizer") or not_resumed(context, "scheduler"):
         return True
+    if any(True for _ in read_too_early(context)):
+        return True  # a rank loaded what was there before
     return any(found.confidence == "likely" for found in scheduled_by_parts(context))
 
 

@@ -22,6 +22,10 @@ _KEEPS_COPY = sys.version_info < (3, 13)
 _OWN_REFERENCES = 3
 
 
+#: Torch's file that calls the ``forward`` of a module.
+_MODULE = "nn/modules/module.py"
+
+
 @functools.lru_cache(maxsize=4096)
 def path_in_torch(file: str) -> str | None:
     """``nn/parallel/distributed.py``; None for a file outside torch."""
@@ -41,6 +45,22 @@ def user_line(frame: FrameType | None) -> Position | None:
     for found in user_frames(frame):
         code = found.f_code
         return Position(file=code.co_filename, line=found.f_lineno, function=code.co_name)
+    return None
+
+
+def model_call(frame: FrameType | None) -> Position | None:
+    """The user's line that called the outermost module; None if no line of the user's is within it.
+
+    A ``forward`` of the user's is called by torch, and what calls the whole model is not.
+    """
+    inside = False
+    for found in user_frames(frame):
+        caller = found.f_back
+        if caller is not None and path_in_torch(caller.f_code.co_filename) == _MODULE:
+            inside = True
+        elif inside:
+            code = found.f_code
+            return Position(file=code.co_filename, line=found.f_lineno, function=code.co_name)
     return None
 
 

@@ -295,6 +295,7 @@ def _describe(model: DistributedDataParallel) -> ModelTraining:
         name="",
         members=members(model),
         devices=tuple(sorted({str(p.device) for _, p in named})),
+        moves_to=tuple(f"{model.device_type}:{index}" for index in model.device_ids or ()),
         parameters=tuple(name for name, _ in named[:_MAX_NAMES]),
         names_digest=digest([name for name, _ in named]),
         shapes_digest=digest([shape_text(p) for _, p in named]),

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from ...model.training import ReplicatedTensor
 from ..after_import import AfterImport
 from .fingerprints import joint_content, on_cpu, shape_text
-from .frames import user_line
+from .frames import model_call, user_line
 
 #: The first tensors of a run suffice: inputs differ from the first step on.
 _MAX_TENSORS = 32
@@ -53,6 +53,7 @@ class ReplicatedRecord:
                         shape=shape_text(local[0]),
                         content=joint_content(local),
                         where=user_line(sys._getframe()),
+                        fed_at=model_call(sys._getframe()),
                     )
                 )
 

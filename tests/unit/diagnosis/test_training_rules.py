@@ -9,7 +9,8 @@ import pytest
 
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.diagnosis.replicas import replicas
-from ddt_notebook.model import Report, Snapshot
+from ddt_notebook.model import RankError, Report, Snapshot
+from ddt_notebook.model.checkpoints import CheckpointUse, RankCheckpoints
 from ddt_notebook.model.training import (
     ModelTraining,
     NotFinite,
@@ -20,7 +21,7 @@ from ddt_notebook.model.training import (
     Unregistered,
 )
 
-from .builders import all_reduce, at, facts, only, rank, snapshot
+from .builders import all_reduce, at, facts, only, raised, rank, snapshot
 
 WATCHED = ("model.0.weight", "model.0.bias")
 
@@ -162,6 +163,19 @@ def test_a_write_between_the_steps_that_are_looked_at_is_found(
     assert (finding.places[1].line == 7) == (ranks == [1])
 
 
+def test_a_file_that_was_read_too_early_explains_what_a_rank_wrote_into_parameters() -> None:
+    def uses(action: str, number: int, began_s: float) -> RankCheckpoints:
+        one = CheckpointUse(
+            action=action, path="/last.pt", where=at(8), began_s=began_s, ended_s=began_s + 0.1
+        )
+        return RankCheckpoints(rank=number, uses=(one,))
+
+    one = optimizer((1, 2), (3, 4), (5, 6))
+    other = optimizer((1, 2), (3, 9), (5, 10), changed_before=(1,))
+    read = (uses("save", 0, 2.0), uses("load", 1, 1.0))
+    assert only(found(one, other, checkpoints=read)).cause == "checkpoint-read-too-early"
+
+
 def test_a_change_on_all_ranks_is_silent() -> None:
     one = optimizer((1, 2), (3, 4), changed_before=(0, 1))
     assert found(one, one).ok
@@ -255,6 +269,26 @@ def test_the_line_that_sets_the_rate_is_named_if_it_was_equal_at_first(
     finding = only(found(*both, source=source))
     assert finding.cause == "ranks-diverged-learning-rate"
     assert finding.places[0].line == line
+
+
+@pytest.mark.parametrize("moves_to", ["cuda:0", "cuda:1"])
+def test_device_ids_that_move_the_inputs_away_from_the_parameters_are_named(moves_to: str) -> None:
+    error = RankError(
+        type="RuntimeError",
+        message="Expected all tensors to be on the same device, but got mat1 is on cuda:0",
+        where=at(9),
+        frames=(at(9),),
+    )
+    fields = {"devices": ("cuda:1",), "moves_to": (moves_to,), "made": at(4)}
+    training = RankTraining(rank=1, models=(model(**fields),))
+    made = snapshot(rank(0), raised(1, error=error), training=(training,), outcome="failed")
+    finding = only(diagnose(made))
+    assert finding.cause == "tensors-on-two-devices"
+    moved = facts(finding).get("inputs-moved")
+    assert (moved is not None) == (moves_to == "cuda:0")
+    if moved is not None:
+        assert moved.place is not None
+        assert moved.place.line == 4
 
 
 def scheduled(*, first: float = 0.1) -> list[OptimizerTraining]:

@@ -7,7 +7,10 @@ import weakref
 from collections.abc import Callable
 from types import FrameType
 
-from ddt_notebook.rank.probes.frames import local_variables
+import torch
+
+from ddt_notebook.model import Position
+from ddt_notebook.rank.probes.frames import local_variables, model_call
 
 
 class Large:
@@ -62,3 +65,27 @@ def test_variables_survive_a_look_from_within_a_tracer() -> None:
         sys.settrace(before)
     assert result == 6
     assert set(found) == {2}
+
+
+def test_the_line_that_calls_a_model_is_outside_of_its_forward() -> None:
+    seen: list[Position | None] = []
+
+    class Inner(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append(model_call(sys._getframe()))
+            return x
+
+    class Outer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Inner()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x)
+
+    def step() -> None:
+        Outer()(torch.zeros(1))
+
+    step()
+    assert [one.function for one in seen if one is not None] == ["step"]
+    assert model_call(sys._getframe()) is None
