@@ -12,6 +12,10 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         f"{ranks_text(f.ranks)} saved one checkpoint under different tags: the parts of the "
         "optimizer's state are in different folders, and load_checkpoint looks in one"
     ),
+    "checkpoint-loads-differ": (
+        "{ranks} loaded checkpoints with different tags at one line, so they go on with different "
+        "states"
+    ),
     "gathered-change-lost": (
         "{ranks} changed parameters inside deepspeed.zero.GatheredParameters without a "
         "modifier_rank: the changes were lost when it ended"
@@ -23,6 +27,7 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
 }
 FACTS: dict[str, str | Callable[[Fact], str]] = {
     "saved-under": "{ranks} saved under the tag {tag}",
+    "loaded-tag": "{ranks} loaded the checkpoint {tag}",
     "gathered-changed": (
         "the gathered parameters of {ranks} held other values at the end of the context than at "
         "its begin, and each rank took up its own part as it was before"

@@ -236,9 +236,15 @@ def _went_past(context: Context, members: frozenset[int]) -> Finding | None:
 def _are_unclear(context: Context, found: list[tuple[Reason, int, int]]) -> bool:
     """Whether several ranks may have gone past a call, or one that may still come to it."""
     return len({rank for _, rank, _ in found}) > 1 or any(
-        context.halted[waiter].kind != "collective" or reason.cause not in _KEEPS_OUT
+        context.halted[waiter].kind != "collective" or not _keeps_out(reason)
         for reason, _, waiter in found
     )
+
+
+def _keeps_out(reason: Reason) -> bool:
+    """Whether a rank that goes this way does not come back; what it caught was observed."""
+    caught = reason.cause == "exception-swallowed" and reason.kind == "parted"
+    return caught or reason.cause in _KEEPS_OUT
 
 
 def _is_kept_out(context: Context, found: list[tuple[Reason, int, int]]) -> bool:

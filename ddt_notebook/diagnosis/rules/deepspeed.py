@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import PurePath
 from typing import Any
 
 from ddt_notebook import faults
@@ -66,6 +67,36 @@ def tags_differ(context: Context) -> Iterator[Finding]:
             ],
         )
         return
+
+
+def loads_differ(context: Context) -> Iterator[Finding]:
+    """Report ranks that loaded checkpoints with other tags at one line.
+
+    The folders of nodes may differ, and files of the stages of a pipeline do.
+    """
+    loaded = _loads(context)
+    tags = {
+        rank: PurePath(call.reduce_op).parent.name
+        for rank, call in loaded.items()
+        if call.reduce_op is not None
+    }
+    alone = len({call.where for call in loaded.values()}) == 1
+    if context.snapshot.outcome != "ok" or not alone or len(set(tags.values())) < 2:
+        return
+    by_tag: dict[str, list[int]] = {}
+    for rank, tag in tags.items():
+        by_tag.setdefault(tag, []).append(rank)
+    yield conclude(
+        "D.1.6",
+        "checkpoint-loads-differ",
+        cause="deepspeed-checkpoint-tags-differ",
+        ranks=tags,
+        places={rank: context.place(loaded[rank].where, "called") for rank in tags},
+        facts=[
+            Fact(kind="loaded-tag", ranks=tuple(ranks), values={"tag": tag})
+            for tag, ranks in by_tag.items()
+        ],
+    )
 
 
 def late_steps(context: Context) -> Iterator[Finding]:
@@ -270,4 +301,4 @@ def _some_save(context: Context, finding: Finding) -> bool:
     return bool(finding.waiting)
 
 
-RULES = (tags_differ, late_steps, changes_lost)
+RULES = (tags_differ, loads_differ, late_steps, changes_lost)

@@ -17,6 +17,7 @@ CARD = FaultCard(
         With ZeRO, each rank writes its part of the optimizer's state into the folder named by the
         tag. A tag made of a rank's own loss, clock or number differs, so the parts lie in different
         folders. The file latest has the tag of rank 0 only. By default DeepSpeed warns and goes on.
+        Different tags in load_checkpoint() give the ranks different states, without a warning.
     """,
     setup="""
         import os

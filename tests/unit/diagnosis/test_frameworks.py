@@ -156,6 +156,23 @@ def test_a_checkpoint_that_some_ranks_did_not_find(
 
 
 @pytest.mark.parametrize(
+    ("paths", "told"),
+    [
+        (("/a/step4/mp_rank_00.pt", "/a/step2/mp_rank_00.pt"), True),
+        (("/a/step4/mp_rank_00.pt", "/b/step4/mp_rank_01.pt"), False),
+        (("/a/step4/mp_rank_00.pt", None), False),
+    ],
+    ids=["other tags", "folders of nodes", "none on one rank"],
+)
+def test_checkpoints_with_other_tags_that_are_loaded(
+    paths: tuple[str | None, ...], told: bool
+) -> None:
+    loads = [call(LOAD_CHECKPOINT, 1, kind="setup", reduce_op=path) for path in paths]
+    found = diagnose(snapshot(*(rank(n, one) for n, one in enumerate(loads)))).findings
+    assert [finding.kind for finding in found] == ["checkpoint-loads-differ"] * told
+
+
+@pytest.mark.parametrize(
     ("message", "path", "symptom"),
     [
         ("'NoneType' object is not subscriptable", None, "D.1.6"),
