@@ -23,7 +23,8 @@ _MOST = 4096
 
 #: Calling lines that are kept, and frames that are looked at for them. They bound the time of a
 #: call in a deep recursion; chosen, not measured.
-_MOST_CALLERS, _MOST_FRAMES = 8, 48
+_MOST_CALLERS, _FRAMES = 8, range(48)
+_LONGEST = 2 + 2 * _MOST_CALLERS  #: numbers of a way before the last of its lines
 
 #: The next functions of torch and of a package, and the user's functions and instructions.
 _Way = tuple[int, ...]
@@ -78,10 +79,24 @@ class CallSites:
                 installed = code
             frame = frame.f_back
         way = [id(in_torch), id(installed)]
-        users = self._users(frame, way)
+        at = frame
+        for _ in _FRAMES:
+            if at is None:
+                break
+            code = at.f_code
+            try:
+                kind = kinds[id(code)]
+            except KeyError:
+                kind = self._learn(code)
+            if kind >= _OF_USER:
+                way += id(code), at.f_lasti
+                if kind == _TOP_LEVEL or len(way) > _LONGEST:
+                    break
+            at = at.f_back
         key = tuple(way)
         found = self._known.get(key)
         if found is None:
+            users = self._users(frame, (len(way) - 2) // 2)
             codes = *(one.f_code for one in users), in_torch, installed
             found = _site(users, in_torch, installed), codes
             if len(self._known) >= _MOST:
@@ -89,23 +104,12 @@ class CallSites:
             self._known[key] = found
         return found[0]
 
-    def _users(self, frame: FrameType | None, way: list[int]) -> list[FrameType]:
-        """The user's frames from one of them up to the top level; adds them to a way."""
+    def _users(self, frame: FrameType | None, count: int) -> list[FrameType]:
+        """The first of the user's frames from one of them on."""
         found: list[FrameType] = []
-        kinds = self._kinds
-        for _ in range(_MOST_FRAMES):
-            if frame is None:
-                break
-            code = frame.f_code
-            try:
-                kind = kinds[id(code)]
-            except KeyError:
-                kind = self._learn(code)
-            if kind >= _OF_USER:
+        while frame is not None and len(found) < count:
+            if self._kinds.get(id(frame.f_code), _OTHER) >= _OF_USER:
                 found.append(frame)
-                way += (id(code), frame.f_lasti)
-                if kind == _TOP_LEVEL or len(found) > _MOST_CALLERS:
-                    break
             frame = frame.f_back
         return found
 
