@@ -23,6 +23,7 @@ from .matched_messages import MessageMismatch, message_bytes
 from .parting_reasons import REPORTED
 from .partings import Partings
 from .rendezvous import Discord, discord
+from .silent_partings import parted_in_silence
 from .stopped_loops import stopped_alone
 from .thread_clash import ThreadClash, thread_clash
 from .ways import Ways
@@ -331,9 +332,15 @@ class Context:
         return None
 
     @cached_property
+    def parted_in_silence(self) -> Mismatch | None:
+        """The collective before a rank's own error in which ranks were out of step, yet fitted."""
+        return parted_in_silence(self)
+
+    @cached_property
     def consequences(self) -> dict[int, Mismatch | MessageMismatch]:
         """Ranks that died or raised because of a mismatch, with that mismatch."""
         result: dict[int, Mismatch | MessageMismatch] = {}
+        silent = self.parted_in_silence
         for rank, report in self.reports.items():
             if report.state not in ("died", "raised"):
                 continue
@@ -345,6 +352,8 @@ class Context:
                 call = last if last.status == "issued" else None  # it waited for the handle
             mismatch = self._mismatch_before(rank, call) if call is not None else None
             mismatch = mismatch or self._overflow(rank) or self._received(report)
+            if mismatch is None and silent is not None and report.state == "raised":
+                mismatch = silent if rank in silent.calls else None
             if mismatch is not None:
                 result[rank] = mismatch
         return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -13,12 +14,15 @@ from ddt_notebook.model.user_code import is_user_code
 from ddt_notebook.program.conditional_lines import returns_nothing, used_under
 from ddt_notebook.program.gradients import kept_graphs
 from ddt_notebook.program.modules import module_names
+from ddt_notebook.program.nodes import called_name, calls_in
 from ddt_notebook.program.tensor_attributes import plain_attribute
 
 from .advice import NAME_NOT_DEFINED, SYNTAX
 from .context import Context
 from .errors import Meaning
 
+#: Functions of math, NumPy and torch.
+_FINITE = frozenset({"isnan", "isinf", "isfinite"})
 _UNUSED = re.compile(r"did not receive grad for rank \d+: ([\w., ]+)")
 _TWICE = re.compile(r"Parameter at index \d+ with name ([\w.]+) has been marked")
 _OWN_NUMBER = re.compile(r"^\[\d+\]:")
@@ -32,7 +36,7 @@ def details(context: Context, error: RankError, meaning: Meaning) -> tuple[Meani
     if meaning.message is not None and (function := message(meaning.message).result_of):
         return meaning, _returns_nothing(context, function)
     if meaning.symptom == "D.1.11" and meaning.cause is None:
-        return replace(meaning, cause=_of_the_cell(error)), []
+        return _without_class(context, error, meaning), []
     if meaning.cause == "out-of-memory" and (line := _kept_graph(context, error)) is not None:
         likely = replace(meaning, cause="loss-keeps-graph", confidence="likely")
         return likely, [Fact(kind="keeps-graph", place=line)]
@@ -76,6 +80,33 @@ def _returns_nothing(context: Context, function: str) -> list[Fact]:
     place, line = found
     kind = "returns-nothing" if place.line == line else "leads-to-no-result"
     return [Fact(kind=kind, place=place, values={"return_line": line})]
+
+
+def _without_class(context: Context, error: RankError, meaning: Meaning) -> Meaning:
+    """What an error means for which the study has no class."""
+    if not _found_nan(context, error):
+        return replace(meaning, cause=_of_the_cell(error))
+    raised = [one.error for one in context.reports.values() if one.state == "raised"]
+    alike = sum(one is not None and one.where == error.where for one in raised)
+    cause = "loss-not-finite" if alike == len(context.reports) else "nan-from-one-rank"
+    return Meaning("D.2.5", cause, "likely")
+
+
+def _found_nan(context: Context, error: RankError) -> bool:
+    """Whether the program itself raised, in a condition that asks whether numbers are finite."""
+    if error.where is None:
+        return False
+    statement = context.program.statement_at(error.where)
+    if isinstance(statement, ast.Assert):
+        return _asks_for_finite(statement.test)
+    if not isinstance(statement, ast.Raise):
+        return False
+    around = next((block.owner for block in context.program.blocks(statement)), None)
+    return isinstance(around, ast.If) and _asks_for_finite(around.test)
+
+
+def _asks_for_finite(test: ast.expr) -> bool:
+    return any(called_name(call) in _FINITE for call in calls_in(test))
 
 
 def _kept_graph(context: Context, error: RankError) -> Place | None:

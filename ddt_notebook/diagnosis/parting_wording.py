@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ddt_notebook.formatting import count, ranks_text
+from ddt_notebook.formatting import count, listing, ranks_text
 from ddt_notebook.model import Fact, Place
 
 #: Which way a rank went, if "yes" and "no" do not say it.
@@ -67,6 +67,16 @@ def _loaders_differ(fact: Fact) -> str:
     return (
         f"the loader made at {_at(fact.place)} has {count(theirs, 'batch')} on rank {caller} and "
         f"{mine} on {ranks_text(fact.ranks)}"
+    )
+
+
+def came_apart(fact: Fact) -> str:
+    """Return ``ranks came to barrier #18, the last … before, from different lines: rank 0 …``."""
+    values = fact.values
+    lines = listing(f"{ranks_text(ranks)} from {place}" for ranks, place in values["lines"])
+    return (
+        f"ranks came to {values['op']} #{values['sequence']}, the last collective before, from "
+        f"different lines: {lines}"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ddt_notebook.model import Fact, Finding, Report
 from ddt_notebook.program.escape_paths import SUPPOSED
 
+from .silent_partings import CAME_APART
 from .wording import is_reason
 
 #: Kinds of findings that a parting explains.
@@ -31,7 +32,10 @@ def _out_of_step(finding: Finding) -> bool:
     if finding.kind == "raised" and "trainer" in finding.values:
         return len(lines) == 1  # the line at which the others wait does not say why
     if finding.kind == "died":  # the reason of another error may be none of this kind
-        return any(fact.kind in SUPPOSED for fact in finding.facts)
+        supposed = any(fact.kind in SUPPOSED for fact in finding.facts)
+        return supposed or finding.cause == "different-collectives"
+    if any(fact.kind == CAME_APART for fact in finding.facts):
+        return True
     return finding.kind in _OUT_OF_STEP or (
         (len(lines) > 1 or finding.values.get("varied") is True)
         and (finding.kind == "arguments-differ" or finding.cause == "different-collectives")

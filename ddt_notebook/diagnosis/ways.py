@@ -26,7 +26,7 @@ class Ways:
 
     def __init__(self, program: Program | None = None) -> None:
         self._program = program
-        self._alternatives = cache(self._are_alternatives)
+        self._known = cache(self._are_alternatives)
 
     def apart(self, call: Call, other: Call) -> Position | None:
         """The line of a call's way at which it was not on the way of another call of its line.
@@ -39,7 +39,7 @@ class Ways:
             return None
         for one, two in zip(reversed(call.callers), reversed(other.callers), strict=False):
             if not one.is_same_line(two):
-                return None if self._alternatives(one, two) else one
+                return None if self.are_alternatives(one, two) else one
         return None
 
     def meet(self, call: Call, other: Call) -> bool:
@@ -48,8 +48,11 @@ class Ways:
             return call.where is other.where
         return call.where.is_same_line(other.where) and self.apart(call, other) is None
 
-    def _are_alternatives(self, one: Position, two: Position) -> bool:
+    def are_alternatives(self, one: Position, two: Position) -> bool:
         """Whether two lines are in different arms of one condition."""
+        return self._known(one, two)
+
+    def _are_alternatives(self, one: Position, two: Position) -> bool:
         if self._program is None or one.file != two.file:
             return False
         around = {block.owner: block for block in self._blocks(one)}

@@ -330,8 +330,8 @@ def _out_of_step(finding: Finding) -> str:
     """Name the lines before what differs, if a condition on the rank separated them."""
     sides = _sides(finding)
     entered = listing(
-        f"{ranks_text(side.ranks)} at {side.place.place if side.place else at(None)} "
-        f"({_differing(side, finding)})"
+        f"{ranks_text(side.ranks)} at {side.place.place if side.place else at(None)}"
+        + (f" ({_differing(side, finding)})" if finding.values["fields"] else "")
         for side in reversed(sides)
     )
     tensor = of_tensor(sides[0].values)
@@ -833,6 +833,7 @@ FACTS: dict[str, Sentence] = {
     "raised-in-worker": lambda f: (
         f"in the worker: {f.values['error']}" + (f", at {f.place.label}" if f.place else "")
     ),
+    "came-apart": parting_wording.came_apart,
     "raised-after-release": "the exception came only after the other ranks had been released",
     "command-printed": "the command printed: {line}",
     "existed-before": "no rank made it: it existed before",

@@ -480,6 +480,38 @@ class Progress:
 for item in Progress(["a", "b", "broken" if rank == 1 else "c", "d"]):
     dist.all_reduce(item)
 """
+ONE_BARRIER_FOR_ANOTHER = """
+import functools, os, tempfile
+
+def main_process(function):
+    @functools.wraps(function)
+    def wrapper(*args):
+        if rank == 0:  #!
+            return function(*args)
+    return wrapper
+
+@main_process
+def save_result(folder):
+    open(f"{folder}/rank{rank}.txt", "w").close()
+    dist.barrier()
+    return [open(f"{folder}/rank{number}.txt") for number in range(world_size)]
+
+folder = [tempfile.mkdtemp()]
+dist.broadcast_object_list(folder)
+for epoch in range(2):
+    save_result(folder[0])
+    dist.barrier()
+"""
+EACH_AT_ITS_LINE = """
+if rank != 0:
+    dist.barrier()
+print("rank 0 prepares the data first")
+if rank == 0:
+    dist.barrier()
+if rank == 1:
+    raise ValueError("a broken sample")
+dist.barrier()
+"""
 #: Each with the cause of its finding.
 CYCLES = {
     "groups taken in turn by methods": (GRID, "groups-in-opposite-order"),
@@ -545,6 +577,22 @@ def test_the_line_that_made_gloo_abort_a_rank(ranks: Ranks) -> None:
     assert "died" in {report.state for report in run.snapshot.ranks}
     finding = ddt.diagnose(run).findings[0]
     assert (finding.cause, _parted(finding)) == (fault.cause, fault.line), str(finding)
+
+
+def test_a_collective_that_fitted_before_an_error_although_ranks_were_out_of_step(
+    ranks: Ranks,
+) -> None:
+    fault = Fault(ONE_BARRIER_FOR_ANOTHER, "collective-under-rank-condition", ranks=(0, 1))
+    run = ranks.session(2).run(fault.source.replace(MARK, ""))
+    (finding,) = ddt.diagnose(run).findings
+    assert (finding.kind, finding.cause) == ("out-of-step", fault.cause), str(finding)
+    lines = [fact.place.line for fact in finding.facts if fact.place is not None]
+    assert fault.line in lines, str(finding)
+
+
+def test_an_error_after_a_collective_that_each_rank_has_at_its_own_line(ranks: Ranks) -> None:
+    (finding,) = ddt.diagnose(ranks.session(2).run(EACH_AT_ITS_LINE, trace=True)).findings
+    assert (finding.kind, finding.ranks) == ("raised", [1]), str(finding)
 
 
 def test_ranks_at_one_line_of_a_helper_that_came_there_from_different_lines(ranks: Ranks) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context, crash_frames
-from ddt_notebook.model import Call, Fact, Finding, RankReport
+from ddt_notebook.model import Call, Fact, Finding, Position, RankReport
 from ddt_notebook.model.finding import Confidence, Values
 from ddt_notebook.model.user_code import is_user_code
 from ddt_notebook.program.escape_paths import Reason
@@ -159,6 +159,14 @@ def _why_skipped(context: Context, died: RankReport, other: int) -> Reason | Non
     return reason if reason.cause == "collective-under-rank-condition" else None
 
 
+def _on_to_one_function(
+    context: Context, mine: tuple[Position, Position], theirs: tuple[Position, Position]
+) -> bool:
+    """Whether two lines, in the arms of one condition, led on to one function."""
+    function, other = ((one.file, one.function) for one in (mine[1], theirs[1]))
+    return function == other and context.ways.are_alternatives(mine[0], theirs[0])
+
+
 def _other_arm(context: Context, call: Call, report: RankReport, died: RankReport) -> Reason | None:
     """Return why two ranks stood at different lines of one function that both had called.
 
@@ -166,10 +174,13 @@ def _other_arm(context: Context, call: Call, report: RankReport, died: RankRepor
     """
     stack = report.stack or (report.error.frames if report.error is not None else ())
     ended = [frame for frame in crash_frames(died.crash_text) if is_user_code(frame.file)]
-    for mine in stack:  # the outermost function in which they parted
-        for theirs in ended:
+    inner = [*stack[1:], None]
+    for mine, then in zip(stack, inner, strict=True):  # the outermost function in which they parted
+        for theirs, after in zip(ended, [None, *ended], strict=False):
             same = (mine.file, mine.function) == (theirs.file, theirs.function)
             if same and mine.line != theirs.line:
+                if then and after and _on_to_one_function(context, (mine, then), (theirs, after)):
+                    break
                 reason = context.why_absent(replace(call, where=mine), report, died, theirs)
                 if reason is None:  # or the other rank has gone past the line of the one that died
                     reason = context.why_inferred(replace(call, where=theirs), died, report, mine)

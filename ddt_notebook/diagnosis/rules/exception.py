@@ -13,6 +13,7 @@ from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.errors import classify, first_of_chain, is_peer_error
 from ddt_notebook.diagnosis.errors.pattern import Meaning
 from ddt_notebook.diagnosis.exception_details import details
+from ddt_notebook.diagnosis.silent_partings import came_apart
 from ddt_notebook.diagnosis.text import exceptions as printed_exceptions
 from ddt_notebook.diagnosis.text.lines import separate
 from ddt_notebook.diagnosis.wording import lacking
@@ -135,6 +136,7 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
         inside = of_call(context, call, issuer=False)
         facts.append(Fact(kind="raised-inside", ranks=tuple(ranks), values=inside))
     facts += _printed(error)
+    facts += came_apart(context, ranks[0])
     facts += blocked_in(context, waiting)
     late = context.exhausted.intersection(ranks)
     if late:

@@ -117,6 +117,8 @@ def _interrupted_early(context: Context, waiter: int) -> bool:
 
 def _is_consequence(context: Context, absence: _Absence) -> bool:
     """Whether the ranks are missing only because an earlier mismatch put them out of step."""
+    silent = context.parted_in_silence
+    mismatches = [*context.matching.mismatches, *([] if silent is None else [silent])]
     return all(
         any(
             mismatch.out_of_step
@@ -125,7 +127,7 @@ def _is_consequence(context: Context, absence: _Absence) -> bool:
             and call.sequence is not None
             and mismatch.sequence < call.sequence
             and absence.ranks <= set(mismatch.ranks)
-            for mismatch in context.matching.mismatches
+            for mismatch in mismatches
         )
         for call in absence.calls.values()
     )

@@ -40,6 +40,8 @@ def mismatches(context: Context) -> Iterator[Finding]:
     for mismatch in context.matching.mismatches:
         if not (mismatch.out_of_step and context.handled.keys() & set(mismatch.minority)):
             yield _mismatch(context, mismatch)
+    if context.parted_in_silence is not None:
+        yield _mismatch(context, context.parted_in_silence)
 
 
 def _mismatch(context: Context, mismatch: Mismatch) -> Finding:
@@ -81,7 +83,7 @@ def _mismatch(context: Context, mismatch: Mismatch) -> Finding:
         values["varied"] = True
     return conclude(
         symptom,
-        "out-of-step" if by_rank and kind == "arguments-differ" else kind,
+        "out-of-step" if (by_rank and kind == "arguments-differ") or not mismatch.fields else kind,
         cause=_cause(mismatch, reason),
         ranks=ranks,
         waiting=waiting,
@@ -137,7 +139,8 @@ def _cause(mismatch: Mismatch, reason: Reason | None) -> str:
         return reason.cause
     if mismatch.fields == ("op",):
         return "different-collectives"
-    return next(cause for field, cause in _FIELDS.items() if field in mismatch.fields)
+    known = (cause for field, cause in _FIELDS.items() if field in mismatch.fields)
+    return next(known, "different-collectives")
 
 
 def _reason(context: Context, mismatch: Mismatch) -> tuple[Reason | None, Call, list[Fact]]:

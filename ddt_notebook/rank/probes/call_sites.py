@@ -79,20 +79,8 @@ class CallSites:
                 installed = code
             frame = frame.f_back
         way = [id(in_torch), id(installed)]
-        at = frame
-        for _ in _FRAMES:
-            if at is None:
-                break
-            code = at.f_code
-            try:
-                kind = kinds[id(code)]
-            except KeyError:
-                kind = self._learn(code)
-            if kind >= _OF_USER:
-                way += id(code), at.f_lasti
-                if kind == _TOP_LEVEL or len(way) > _LONGEST:
-                    break
-            at = at.f_back
+        if frame is not None:
+            self._follow(frame, way)
         key = tuple(way)
         found = self._known.get(key)
         if found is None:
@@ -103,6 +91,24 @@ class CallSites:
                 self._known.clear()
             self._known[key] = found
         return found[0]
+
+    def _follow(self, frame: FrameType, way: list[int]) -> None:
+        """Add the user's functions and instructions, up to the top level, to a way."""
+        kinds = self._kinds
+        at: FrameType | None = frame
+        for _ in _FRAMES:
+            if at is None:
+                return
+            code = at.f_code
+            try:
+                kind = kinds[id(code)]
+            except KeyError:
+                kind = self._learn(code)
+            if kind >= _OF_USER:
+                way += id(code), at.f_lasti
+                if kind == _TOP_LEVEL or len(way) > _LONGEST:
+                    return
+            at = at.f_back
 
     def _users(self, frame: FrameType | None, count: int) -> list[FrameType]:
         """The first of the user's frames from one of them on."""

@@ -525,3 +525,20 @@ def test_a_condition_under_which_only_the_rank_that_died_made_a_call():
     finding = only(diagnose(scene))
     assert (finding.kind, finding.cause) == ("died", "collective-under-local-condition")
     assert any(one.place is not None and one.place.line == 2 for one in finding.facts)
+
+
+@pytest.mark.parametrize(
+    ("source", "cause"),
+    [
+        ('if math.isnan(loss):\n    raise RuntimeError("loss")', "nan-from-one-rank"),
+        ("assert torch.isfinite(loss).all(), 'loss'\n", "nan-from-one-rank"),
+        ('if loss > limit:\n    raise RuntimeError("loss")', None),
+        ("if math.isnan(loss):\n    print(loss)\n    raise_it()", None),
+    ],
+)
+def test_a_check_of_the_program_for_numbers_that_are_not_finite(source: str, cause: str | None):
+    line = next(n for n, one in enumerate(source.splitlines(), 1) if "raise" in one or "ass" in one)
+    error = RankError(type="RuntimeError", message="loss", where=at(line))
+    failed = raised(1, error=error)
+    finding = only(diagnose(snapshot(rank(0), failed, outcome="failed", source=source)))
+    assert (finding.cause, finding.ranks) == (cause, [1])
