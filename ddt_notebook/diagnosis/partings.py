@@ -33,6 +33,7 @@ from ddt_notebook.program.nodes import (
     break_conditions,
     called_name,
     calls_in,
+    calls_once,
     is_call,
     last_name,
     parameters,
@@ -549,10 +550,14 @@ class Partings:
 
     def _keeps_from(self, decision: Decision, frames: list[Position], *, taken: bool) -> bool:
         """Whether a way does not lead to a call, nor to the function in which it is made."""
-        arm = {called_name(call) for one in decision.arm(taken=taken) for call in calls_in(one)}
+        arms = [decision.arm(taken=way) for way in (True, False)]
         return any(
             decision.keeps_from(frame.line, taken=taken)
-            and not (inner is not None and inner.function in arm & self._program.functions.keys())
+            and not (
+                inner is not None
+                and inner.function in self._program.functions
+                and all(calls_once(arm, inner.function) for arm in arms)
+            )
             for inner, frame in pairwise([None, *frames])
             if frame is not None and function_at(self._program, frame) is decision.function
         )

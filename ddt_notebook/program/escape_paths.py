@@ -24,6 +24,7 @@ from .nodes import (
     LoopNode,
     called_name,
     calls_in,
+    calls_once,
     counted_in,
     covers,
     end,
@@ -290,11 +291,6 @@ class EscapePaths:
         return frames
 
 
-def _call_it(statements: list[ast.stmt], function: str) -> bool:
-    """Whether statements call a function."""
-    return any(called_name(call) == function for one in statements for call in calls_in(one))
-
-
 class _Paths:
     """The paths past one line, from its statement outwards."""
 
@@ -405,7 +401,8 @@ class _Paths:
     ) -> Iterator[Reason]:
         wanted = branch == "body"
         without = node.orelse or (after if isinstance(node.body[-1], LEAVES) else [])
-        if called in self.program.functions and _call_it(without if wanted else node.body, called):
+        arms = node.body, without
+        if called in self.program.functions and all(calls_once(arm, called) for arm in arms):
             return  # both ways call the function, perhaps with other arguments
         if self.conditions.reads_rank(node.test):
             if self.program.truth(node.test, self.absent.rank) is not wanted:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import TypeGuard
 
@@ -57,6 +57,12 @@ def last_name(node: ast.AST | None) -> str:
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def calls_once(statements: Sequence[ast.stmt], function: str) -> bool:
+    """Whether statements call a function exactly once, so that no order of calls matters."""
+    calls = (call for one in statements for call in calls_in(one))
+    return sum(called_name(call) == function for call in calls) == 1
 
 
 def root_name(node: ast.AST) -> str:

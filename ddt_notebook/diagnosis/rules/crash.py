@@ -164,7 +164,7 @@ def _on_to_one_function(
 ) -> bool:
     """Whether two lines, in the arms of one condition, led on to one function."""
     function, other = ((one.file, one.function) for one in (mine[1], theirs[1]))
-    return function == other and context.ways.are_alternatives(mine[0], theirs[0])
+    return function == other and context.ways.are_alternatives(mine[0], theirs[0], function[1])
 
 
 def _other_arm(context: Context, call: Call, report: RankReport, died: RankReport) -> Reason | None:
@@ -175,7 +175,9 @@ def _other_arm(context: Context, call: Call, report: RankReport, died: RankRepor
     stack = report.stack or (report.error.frames if report.error is not None else ())
     ended = [frame for frame in crash_frames(died.crash_text) if is_user_code(frame.file)]
     inner = [*stack[1:], None]
-    for mine, then in zip(stack, inner, strict=True):  # the outermost function in which they parted
+    for mine, then in zip(
+        stack, inner, strict=False
+    ):  # the outermost function in which they parted
         for theirs, after in zip(ended, [None, *ended], strict=False):
             same = (mine.file, mine.function) == (theirs.file, theirs.function)
             if same and mine.line != theirs.line:
