@@ -115,6 +115,35 @@ if hvd.rank() == 0:
 """
 )
 
+#: An embedding with sparse gradients, which Horovod gathers instead of reducing them.
+SPARSE = (
+    HEAD
+    + """
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(20, 8, sparse=True)
+        self.out = nn.Linear(8, 5)
+
+    def forward(self, words):
+        return self.out(self.embedding(words).mean(1))
+
+
+model = Words()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+generator = torch.Generator().manual_seed(hvd.rank())
+for step in range(4):
+    words = torch.randint(0, 20, (4, 3), generator=generator)
+    # in a step
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(words), words.sum(1) % 5)
+    loss.backward()
+    optimizer.step()
+"""
+)
+
 #: In the form of ``pytorch_imagenet_resnet50.py``: sub-batches, warm-up, averaged metrics.
 SUB_BATCHES = (
     HEAD
@@ -305,6 +334,12 @@ FAULTS = {
         "D.2.2",
         [0, 1],
         "for step, (image, digit) in enumerate(train_loader):",
+    ),
+    "a sparse step is skipped": (
+        program(SPARSE, "in a step", "if hvd.rank() == 1 and step == 2:\n    continue"),
+        "D.2.1",
+        [1],
+        "if hvd.rank() == 1 and step == 2:",
     ),
     "opposite order": (
         program(

@@ -16,6 +16,7 @@ from .horovod_programs import (
     JOINS,
     MNIST,
     PROCESS_SETS,
+    SPARSE,
     SUB_BATCHES,
     SYNTHETIC,
 )
@@ -26,6 +27,7 @@ if importlib.util.find_spec("horovod") is None:
 HEALTHY = {
     "mnist": MNIST,
     "synthetic": SYNTHETIC,
+    "sparse": SPARSE,
     "sub-batches": SUB_BATCHES,
     "joins": JOINS,
     "gathers": GATHERS,
