@@ -356,7 +356,10 @@ class MonitoringHandlers:
         self.watched: dict[int, tuple[dict[int, int], CodeType]] = {}
         #: A conditional jump or a loop was decided.
         self.branched = recorder.noting(self._branch, self._keep_values)
-        self._returned = recorder.noting(self._return)
+        noted = recorder.noting(self._return)
+        #: A function returned.
+        self.returned: Callable[[CodeType, int, object], None]
+        self.returned = lambda code, offset, value: noted(code, offset, -1)
 
     def started(self, code: CodeType, offset: int) -> object:
         """Watch a code object of the user from its first call on; ignore all others."""
@@ -394,11 +397,6 @@ class MonitoringHandlers:
     def _keep_values(self, index: int) -> None:
         # the callback was called by the user's code, and called this
         self._recorder.keep_values(index, sys._getframe(2))
-
-    def returned(self, code: CodeType, offset: int, value: object) -> object:
-        """A function returned."""
-        self._returned(code, offset, -1)
-        return None
 
     def _return(self, code: CodeType, offset: int, _: int) -> int:
         return self._recorder.index_of(code, self._lines(code).get(offset, 0), "return")
