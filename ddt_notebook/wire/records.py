@@ -38,6 +38,7 @@ _TENSORS_AT = _FIXED_AT + _FIXED.size
 #: Stand for "none" where a number may be missing.
 _NO_RANK = -(1 << 31)
 NO_NUMBER = -(1 << 63)
+NO_COUNTS: Counts = (NO_NUMBER, -1, NO_NUMBER, 0)
 #: Name of a group in the table that only lists the ranks of a new group.
 _NEW = "new"
 

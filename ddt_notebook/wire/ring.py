@@ -32,7 +32,9 @@ from ..model.collective import CallStatus
 from .mapped_file import MappedReader, create
 from .records import (
     COUNTS,
+    NO_COUNTS,
     NO_GROUP,
+    NO_NUMBER,
     VERSION,
     CallRecord,
     Counts,
@@ -69,14 +71,16 @@ SLOT = struct.Struct("<QBxHxxxxddq")
 STATUS_AT = NUMBER.size
 END_AT = SLOT.size - 2 * NUMBER.size
 _ROOM = SLOT_BYTES - SLOT.size
-#: A slot without the number of its record, with the beginning of the record.
-_BEGUN = struct.Struct("<BxHxxxxddq" + COUNTS.format.lstrip("<"))
-#: Where the rest of the record follows.
-_SHARED_AT = NUMBER.size + _BEGUN.size
+#: A slot without the number of its record.
+_BEGUN = struct.Struct("<BxHxxxxddq")
 #: The header and slots consist of numbers of this size, as do the heads.
 _WORD = NUMBER.size
 _SLOT_WORDS, _HEADER_WORDS, _HEAD_WORDS = SLOT_BYTES // _WORD, _HEADER_BYTES // _WORD, 3
-_LEFT_WORD, _OPERATIONS_WORD = END_AT // _WORD, END_AT // _WORD + 1
+_ENTERED_WORD, _LEFT_WORD, _OPERATIONS_WORD = range(END_AT // _WORD - 1, END_AT // _WORD + 2)
+#: Those of `COUNTS`.
+_NUMBER_WORD, _BEFORE_WORD, _BRANCHES_WORD, _HASH_WORD = range(
+    SLOT.size // _WORD, SLOT.size // _WORD + 4
+)
 #: The most different calls that are kept encoded.
 _MOST_KNOWN = 1024
 
@@ -167,13 +171,15 @@ class RingWriter:
         return self.begin_known(self.shared(call), counts(call), now_s, blocking=blocking)
 
     def shared(self, call: CallRecord) -> bytes:
-        """What equal calls share, as `begin_known` takes it."""
+        """The slot of equal calls, without what differs, as `begin_known` takes it."""
         key = shared_key(call)
         known = self._encoded.get(key)
         if known is None:
             if len(self._encoded) >= _MOST_KNOWN:
                 self._encoded.clear()
-            known = encode_shared(call, self._text_at, self._callers_at, self._group_at, _ROOM)
+            data = COUNTS.pack(*NO_COUNTS)
+            data += encode_shared(call, self._text_at, self._callers_at, self._group_at, _ROOM)
+            known = _BEGUN.pack(PENDING, len(data), 0.0, 0.0, -1) + data
             self._encoded[key] = known
         return known
 
@@ -191,22 +197,25 @@ class RingWriter:
         blocking
             Whether the rank is blocked in the call from now on.
         """
-        index, words, length = self._count, self._words, len(shared)
+        index, words, signed, times = self._count, self._words, self._signed, self._times
         word = _HEADER_WORDS + index % SLOTS * _SLOT_WORDS
-        at = word * _WORD
+        at = word * _WORD + _WORD
         words[word] = 0  # from here on, nobody reads the slot
-        _BEGUN.pack_into(
-            self._map, at + _WORD, PENDING, COUNTS.size + length, now_s, 0.0, -1, *counted
-        )
-        at += _SHARED_AT
-        self._map[at : at + length] = shared
+        self._map[at : at + len(shared)] = shared
+        times[word + _ENTERED_WORD] = now_s
+        number, signed[word + _BEFORE_WORD], branches, branch_hash = counted
+        if number != NO_NUMBER:
+            signed[word + _NUMBER_WORD] = number
+        if branches != NO_NUMBER:
+            signed[word + _BRANCHES_WORD] = branches
+            words[word + _HASH_WORD] = branch_hash
         words[word] = count = self._count = index + 1
         # as `block` does
         turn = self._turn = self._turn + 1
         head = 1 + turn % 2 * _HEAD_WORDS
         words[head] = count
         words[head + 1] = count if blocking else 0
-        self._times[head + 2] = now_s
+        times[head + 2] = now_s
         words[0] = turn
         return index
 

@@ -67,6 +67,11 @@ class Megatron(Framework):
 
     def __init__(self) -> None:
         self._given: list[Given] = []
+        #: What the last step that is in `_given` was given, and what stands there of it.
+        self._last_step: tuple[object, ...] = ()
+        self._of_last_step: list[Given] = []
+        #: By their place in `_given`: such a step, and the number of one that was like it.
+        self._alike: dict[int, list[tuple[list[Given], int]]] = {}
         self._counts: Counter[str] = Counter()
         self._seed: tuple[str, Position | None] | None = None  # the last one, maybe of another cell
         self._models: weakref.WeakSet[Any] = weakref.WeakSet()  # of this run
@@ -91,6 +96,8 @@ class Megatron(Framework):
     def begin_run(self) -> None:
         """Begin to observe another run."""
         self._given.clear()
+        self._alike.clear()
+        self._last_step = ()
         self._counts.clear()
         self._models.clear()
         self._last = None
@@ -105,16 +112,24 @@ class Megatron(Framework):
 
     def given(self, rank: int) -> RankAgreements | None:
         """What Megatron-core was given so far, the names of its groups and the rank's place."""
-        given, groups = tuple(self._given), dict(self._groups)
+        given, groups = tuple(self._every()), dict(self._groups)
         if not given and not groups:
             return None
         return RankAgreements(
             rank=rank, framework="megatron-core", given=given, groups=groups, axes=_axes()
         )
 
+    def _every(self) -> Iterator[Given]:
+        """All that was given, with steps that were like the one before."""
+        for at, one in enumerate([*self._given, None]):
+            for alike, number in self._alike.get(at, ()):
+                yield from (replace(like, number=number) for like in alike)
+            if one is not None:
+                yield one
+
     def forget_groups(self) -> list[str]:
         """Forget groups that have ended; returns a note if there were some."""
-        self._seed = None
+        self._seed, self._last_step = None, ()
         self._groups.clear()
         state = sys.modules.get(_STATE)
         if state is None or not state.model_parallel_is_initialized():
@@ -199,19 +214,32 @@ class Megatron(Framework):
         original: Any, record: Callable[[Mapping[str, Any]], None], *, before_groups: bool = False
     ) -> Any:
         signature = inspect.signature(original)
+        defaults = {
+            name: one.default
+            for name, one in signature.parameters.items()
+            if one.default is not one.empty
+        }
+        needed = signature.parameters.keys() - defaults.keys()
+        names = signature.parameters.keys()
+
+        def bound(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Mapping[str, Any]:
+            if not args and needed <= kwargs.keys() <= names:  # as steps are called
+                return {**defaults, **kwargs}
+            try:
+                found = signature.bind(*args, **kwargs)
+                found.apply_defaults()
+            except TypeError:  # Megatron-core will refuse them
+                return {}
+            return found.arguments
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
-            try:
-                bound = signature.bind(*args, **kwargs)
-                bound.apply_defaults()
-                given = bound.arguments
-            except TypeError:  # Megatron-core will refuse them
-                given = {}
-            if given and (before_groups or _state() is not None):
-                with UNSIMULATED:
-                    record(given)
+            if before_groups or _state() is not None:
+                given = bound(args, kwargs)
+                if given:
+                    with UNSIMULATED:
+                        record(given)
             return original(*args, **kwargs)
 
         return call
@@ -226,14 +254,23 @@ class Megatron(Framework):
         chunks = given.get("model")
         models = list(chunks) if isinstance(chunks, (list, tuple)) else [chunks]
         config = _config(models[0])
-        whole = _members(state, "get_model_parallel_group")
         varies = getattr(config, "variable_seq_lengths", False)
+        dtype = getattr(config, "pipeline_dtype", None)
+        said = (str(given.get(what)) for what in _ALIKE)
+        now = (where, varies, dtype, *map(id, models), *said)
+        if now == self._last_step and all(model in self._models for model in models):
+            if self._of_last_step:
+                alike = self._alike.setdefault(len(self._given), [])
+                alike.append((self._of_last_step, number))
+            return
+        begin = len(self._given)
+        whole = _members(state, "get_model_parallel_group")
         for what in _ALIKE:
             if what in given and not (varies and what == "seq_length"):
                 self._note(what, given[what], number, "model", whole, where)
         stages = _members(state, "get_pipeline_model_parallel_group")
-        dtype = getattr(config, "pipeline_dtype", None)
         self._note("pipeline_dtype", dtype, number, "pipeline", stages, where)
+        self._last_step, self._of_last_step = now, self._given[begin:]
         if all(isinstance(model, torch.nn.Module) for model in models):
             new = [model for model in models if model not in self._models]
             self._models.update(new)
@@ -247,6 +284,7 @@ class Megatron(Framework):
 
     def _sizes(self, given: Mapping[str, Any]) -> None:
         """Write them to the log of calls: a rank that waits for other groups may have to die."""
+        self._last_step = ()
         if self._calls is not None:
             sizes = {what: value for what, value in given.items() if what.endswith(_SIZE) and value}
             self._counts["sizes"] += 1

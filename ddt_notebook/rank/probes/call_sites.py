@@ -1,24 +1,25 @@
 """Finds the lines of the user that lead to a call, and the library through which it is made.
 
 The stack is walked anew for each call, since a callback of the user may stand between a library and
-the same line as before. What is known of each function and line on the way is looked up.
+the same line as before. What is known of each file and line on the way is looked up.
 """
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from types import CodeType, FrameType
+from types import FrameType
 
 from ...model.flight import library
 from ...model.user_code import is_user_code, package_file
 from ...wire.records import encode_callers
 from .frames import path_in_torch
 
-#: What code can be: torch's, an installed package's, a function of the user's, the top level of a
-#: cell or of a file of the user's, or none of these.
-_OTHER, _OF_TORCH, _INSTALLED, _OF_USER, _TOP_LEVEL = range(5)
-#: Functions and lines that are kept.
+#: Whose a file can be: torch's, an installed package's, the user's, or none of these.
+_OTHER, _OF_TORCH, _INSTALLED, _OF_USER = range(4)
+#: The function that is the top level of a cell or of a file.
+_TOP_LEVEL = "<module>"
+#: Files and lines that are kept.
 _MOST = 4096
 
 #: Calling lines that are kept, and frames that are looked at for them. They bound the time of a
@@ -26,7 +27,7 @@ _MOST = 4096
 _MOST_CALLERS, _FRAMES = 8, range(48)
 _LONGEST = 2 + 2 * _MOST_CALLERS  #: numbers of a way before the last of its lines
 
-#: The next functions of torch and of a package, and the user's functions and instructions.
+#: The next files of torch and of a package, and the user's functions and instructions.
 _Way = tuple[int, ...]
 
 
@@ -55,28 +56,30 @@ class CallSites:
     """The places from which calls were made so far."""
 
     def __init__(self) -> None:
-        # by id, as the hash of a code object takes long; the codes are kept, so ids stay their own
+        # by id of the name of a file: there are few, so that they are mostly in the processor's
+        # caches; the names are kept, so that ids stay their own
         self._kinds: dict[int, int] = {}
-        self._codes: list[CodeType] = []
-        self._known: dict[_Way, tuple[CallSite, tuple[CodeType | None, ...]]] = {}
+        self._files: list[str] = []
+        self._known: dict[_Way, tuple[CallSite, tuple[object, ...]]] = {}
 
     def of(self, frame: FrameType | None) -> CallSite:
         """The place that leads to a frame."""
         kinds = self._kinds
         in_torch = installed = None
         while frame is not None:
-            code = frame.f_code
+            file = frame.f_code.co_filename
             try:
-                kind = kinds[id(code)]
+                kind = kinds[id(file)]
             except KeyError:
-                kind = self._learn(code)
-            if kind >= _OF_USER:
-                break
-            if kind == _OF_TORCH:
-                if in_torch is None:
-                    in_torch = code
-            elif kind == _INSTALLED and installed is None:
-                installed = code
+                kind = self._learn(file)
+            if kind:
+                if kind == _OF_USER:
+                    break
+                if kind == _OF_TORCH:
+                    if in_torch is None:
+                        in_torch = file
+                elif installed is None:
+                    installed = file
             frame = frame.f_back
         way = [id(in_torch), id(installed)]
         if frame is not None:
@@ -85,8 +88,8 @@ class CallSites:
         found = self._known.get(key)
         if found is None:
             users = self._users(frame, (len(way) - 2) // 2)
-            codes = *(one.f_code for one in users), in_torch, installed
-            found = _site(users, in_torch, installed), codes
+            kept = *(one.f_code for one in users), in_torch, installed
+            found = _site(users, in_torch, installed), kept
             if len(self._known) >= _MOST:
                 self._known.clear()
             self._known[key] = found
@@ -101,44 +104,41 @@ class CallSites:
                 return
             code = at.f_code
             try:
-                kind = kinds[id(code)]
+                kind = kinds[id(code.co_filename)]
             except KeyError:
-                kind = self._learn(code)
-            if kind >= _OF_USER:
+                kind = self._learn(code.co_filename)
+            if kind == _OF_USER:
                 way += id(code), at.f_lasti
-                if kind == _TOP_LEVEL or len(way) > _LONGEST:
+                if code.co_name == _TOP_LEVEL or len(way) > _LONGEST:
                     return
             at = at.f_back
 
-    def _users(self, frame: FrameType | None, count: int) -> list[FrameType]:
+    @staticmethod
+    def _users(frame: FrameType | None, count: int) -> list[FrameType]:
         """The first of the user's frames from one of them on."""
         found: list[FrameType] = []
         while frame is not None and len(found) < count:
-            if self._kinds.get(id(frame.f_code), _OTHER) >= _OF_USER:
+            if _kind_of(frame.f_code.co_filename) == _OF_USER:
                 found.append(frame)
             frame = frame.f_back
         return found
 
-    def _learn(self, code: CodeType) -> int:
-        if len(self._codes) >= _MOST:
+    def _learn(self, file: str) -> int:
+        if len(self._files) >= _MOST:
             self._kinds.clear()
-            self._codes.clear()
-        kind = self._kinds[id(code)] = _kind_of(code.co_filename)
-        if kind == _OF_USER and code.co_name == "<module>":
-            kind = self._kinds[id(code)] = _TOP_LEVEL
-        self._codes.append(code)
+            self._files.clear()
+        kind = self._kinds[id(file)] = _kind_of(file)
+        self._files.append(file)
         return kind
 
 
-def _site(
-    users: list[FrameType], in_torch: CodeType | None, installed: CodeType | None
-) -> CallSite:
-    """The place, from the user's frames and the innermost functions of torch and of a package."""
-    made_by = path_in_torch(in_torch.co_filename) if in_torch is not None else None
+def _site(users: list[FrameType], in_torch: str | None, installed: str | None) -> CallSite:
+    """The place, from the user's frames and the innermost files of torch and of a package."""
+    made_by = path_in_torch(in_torch) if in_torch is not None else None
     if not users:
         return CallSite(library=made_by)
     if installed is not None and library(made_by) is None:
-        made_by = installed.co_filename
+        made_by = installed
     (file, line, function), *callers = [
         (one.f_code.co_filename, one.f_lineno or one.f_code.co_firstlineno, one.f_code.co_name)
         for one in users

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -88,3 +89,15 @@ def local_variables(frame: FrameType) -> Mapping[str, Any]:
     if not traced and sys.getrefcount(local) <= _OWN_REFERENCES:
         local.clear()
     return found
+
+
+def scopes(frame: FrameType | None, most: int) -> Iterator[Mapping[str, Any]]:
+    """The variables of the user's innermost frames, local before global ones, each scope once."""
+    seen: set[int] = set()
+    for user in itertools.islice(user_frames(frame), most):
+        yielded = user.f_globals
+        if user.f_code.co_flags & inspect.CO_NEWLOCALS or user.f_locals is not yielded:
+            yield local_variables(user)
+        if id(yielded) not in seen:
+            seen.add(id(yielded))
+            yield yielded

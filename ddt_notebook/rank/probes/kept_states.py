@@ -26,7 +26,7 @@ from ...model.training import KeptSample, KeptState, PlainState
 from .. import torch_private
 from ..user_signals import let_through
 from .fingerprints import choose, digest, shape_text, sketches
-from .frames import local_variables, user_frames, user_line
+from .frames import scopes, user_line
 from .objects import buffers, unwrap
 from .plain_states import PlainStates
 
@@ -329,11 +329,10 @@ def _modules(frame: Any) -> list[tuple[str, nn.Module]]:
     A module that is a part of another one found is left out.
     """
     found: dict[int, tuple[str, nn.Module]] = {}
-    for user in islice(user_frames(frame), _FRAMES):
-        for variables in (local_variables(user), user.f_globals):
-            for name, value in list(variables.items()):
-                if not name.startswith("__"):
-                    _search(found, name, value, 2)
+    for variables in scopes(frame, _FRAMES):
+        for name, value in list(variables.items()):
+            if not name.startswith("__"):
+                _search(found, name, value, 2)
     inside = {
         id(part)
         for _, module in found.values()

@@ -320,7 +320,7 @@ class OptimizerLog:
         self._local, self._unclipped, self._clipped = [], [], []
         self.states.append(state)
         if self.replica is not None:
-            self.replica.look_at_gradients()
+            self.replica.look_at_gradients(self.steps)
             now = _operations(self.replica.model()) if self._operations >= 0 else -1
             self._group_operations = now - self._operations if now >= 0 else None
         self._unhook()

@@ -23,7 +23,7 @@ from ...model import Position
 from ...model.training import KeptSample, PlainState
 from ...model.user_code import is_user_code
 from .fingerprints import shape_text, sketch
-from .frames import local_variables, user_frames
+from .frames import scopes
 
 #: Owners and values of a record, objects and levels that are searched, frames, and samples. They
 #: bound the record and were chosen, not measured.
@@ -128,8 +128,7 @@ def _objects(frame: Any) -> Iterator[tuple[str, Any]]:
     seen: set[int] = set()
     waiting = [
         (name, value, 0)
-        for user in islice(user_frames(frame), _FRAMES)
-        for variables in (local_variables(user), user.f_globals)
+        for variables in scopes(frame, _FRAMES)
         for name, value in list(variables.items())
         if not name.startswith("__")
     ]

@@ -152,8 +152,11 @@ class ReplicaLog:
         if data and not self._fresh and not loaded:
             self.taken_from = held_data.find(data[0], sys._getframe())
 
-    def look_at_gradients(self) -> None:
-        """Note unused parameters, and attributes that have gradients, before a sampled step."""
+    def look_at_gradients(self, step: int) -> None:
+        """Note unused parameters, and attributes that have gradients, before a sampled step.
+
+        Names of parameters are looked up at a decreasing share of these steps.
+        """
         model = self.model()
         if model is None:
             return
@@ -161,7 +164,7 @@ class ReplicaLog:
             tensor = reference()
             if tensor is not None and tensor.grad is not None:
                 self._unregistered[at] = (reference, replace(about, trained=True))
-        if self.averaged is not None and not self.not_averaged:
+        if self.averaged is not None and not self.not_averaged and not step & (step - 1):
             self.not_averaged = tuple(
                 islice(
                     (
