@@ -2,8 +2,9 @@
 
 The first is the processor time of a step with recording and without it, by turns within one cell,
 in random order, with a second part without recording as the control. The second is the time inside
-the recorder, without that of the recorded functions, of a step's processor time. It is measured by
-the clock: to ask for the processor time takes 5 µs on some machines, half as long as a record.
+the recorder, without that of the recorded functions and without sleep, of a step's processor time.
+It is measured by the clock: to ask for the processor time takes 5 µs on some machines, half as long
+as a record.
 
 Run it where a framework is installed, with the names of programs or without: ``.venv-deepspeed/bin/
 python -m benchmarks.framework_recording``. Programs whose framework is missing are left out.
@@ -47,6 +48,9 @@ class Program:
         The devices that the session simulates.
     barrier
         Where the ranks meet before a turn.
+    sleeps
+        An expression: the recorder's modules that wait for other ranks in place of the framework.
+        What they sleep is no work of the recorder; how often they look counts.
     """
 
     package: str
@@ -57,6 +61,7 @@ class Program:
     ranks: int = 2
     simulate: str = ""
     barrier: str = "dist.barrier()"
+    sleeps: str = "()"
 
 
 #: The networks that the programs train: that of the frameworks' examples for MNIST and CIFAR, two
@@ -248,13 +253,14 @@ PROGRAMS = {
         name + size: program
         for size, network in _NETWORKS.items()
         for name, program in {
-            # its own wait spins; ours looks now and then, so that recording may take less
+            # its own wait spins; ours sleeps between looks, so that recording may take less
             "Horovod": Program(
                 "horovod",
                 network + _HOROVOD,
                 owners="(__import__('horovod.torch').torch.mpi_ops.mpi_lib,)",
                 framework="horovod",
                 barrier="hvd.barrier()",
+                sleeps="(__import__('ddt_notebook.rank.frameworks.horovod', fromlist=['']),)",
             ),
             "Accelerate": Program("accelerate", network + _ACCELERATE),
             "transformers' Trainer": Program("transformers", network + _TRAINER, steps=30),
@@ -343,6 +349,14 @@ for owner in owners:
             timed = outer(function, State, time.perf_counter) if cells else function
             switches[function] = switched(timed, plain, State)
         setattr(owner, name, switches[function])
+class Clock:
+    sleep = staticmethod(inner(time.sleep, State, time.perf_counter))
+
+    def __getattr__(self, name):
+        return getattr(time, name)
+
+for module in SLEEPS:
+    module.time = Clock()
 hooks = [optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks]
 kept = [
     {key: outer(hook, State, time.perf_counter) for key, hook in kind.items()} for kind in hooks
@@ -399,6 +413,7 @@ def _figures(name: str, program: Program) -> Iterator[Figure]:
     def fill(source: str) -> str:
         for word, value in (
             ("BARRIER", program.barrier), ("OWNERS", program.owners),
+            ("SLEEPS", program.sleeps),
             ("TURNS", str(_TURNS)), ("STEPS", str(program.steps)),
             ("CELL", str(_TURNS_OF_A_CELL * program.steps)),
         ):  # fmt: skip
