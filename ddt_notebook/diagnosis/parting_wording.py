@@ -91,3 +91,27 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "thread-started": "the thread was started at {place}",
     "start-depends-on-rank": "it depends on the rank whether the thread is started: {place}",
 }
+
+
+#: Kind of a fact about a line of the source -> what the line does on the ranks that it concerns.
+REASONS: dict[str, str] = {
+    "keeps-from-line": "keeps {ranks} from line {call_line}",
+    "keeps-from-call": "keeps {ranks} from the call",
+    "decided-by-each-rank": "may come out differently on each rank",
+    "depends-on-clock": "depends on each rank's own clock",
+    "ends-by-clock": "ends by each rank's own clock",
+    "leaves-loop-by-clock": "leaves the loop by each rank's own clock",
+    "lets-leave-loop": "lets {ranks} leave the loop",
+    "leaves-loop-by-own-finding": "leaves the loop by a condition that each rank decides alone",
+    "swallows-raise": "catches what is raised in line {raised_line}, and goes on",
+    "swallows-before-call": "catches what is raised before the call, and goes on",
+    "ends-with-its-data": "leaves when the rank's data end",
+    "lets-leave": "lets {ranks} leave before line {call_line}",
+    "leaves-by-own-finding": (
+        "leaves before line {call_line} by a condition that each rank decides alone"
+    ),
+    "asks-to-stop": "lets {ranks} ask the trainer to stop in line {stop_line}",
+    "uses-module": "decides whether {name} is used",
+    "leads-to-no-result": "leads to the return without a result in line {return_line}",
+    "returns-nothing": "returns no result",
+}
