@@ -73,6 +73,10 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "batches-empty": (
         "TensorFlow gives a worker whose data have ended empty batches until all have ended"
     ),
+    "profiler-crashed": (
+        "TensorFlow's profiler, which times a traced run, crashed at its end: this is no fault of "
+        "the program; run it again, or without a trace"
+    ),
     "steps-went-on": "the steps of {place} went on with them",
     "batch-not-finite": "batch {batch} of {ranks} holds nan or inf",
     "replica-mean-at": "each replica takes its mean at {place}",

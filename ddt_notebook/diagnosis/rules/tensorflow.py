@@ -42,6 +42,8 @@ _UNDIVIDED = ("", "AutoShardPolicy.OFF")
 _FEW_EQUAL = 2
 #: Of fewer batches the size may be that of a last one. Chosen, not measured.
 _ENOUGH_BATCHES = 3
+#: Where a traced run ends TensorFlow's profiler.
+_TRACE = "ddt_notebook/rank/frameworks/tensorflow_trace.py"
 #: Causes that only say that calls of different places met.
 _OTHER_CALLS, _KEEPS = "different-collectives", "keeps-from-line"
 _OUT_OF_STEP = frozenset({_OTHER_CALLS, "dtype-differs", "shape-differs", "uneven-iterations"})
@@ -325,12 +327,20 @@ def _common(loaders: Loaders) -> frozenset[int]:
 
 def explained(context: Context, finding: Finding) -> Finding:
     """Return a finding with its reason, if workers asked different things of TensorFlow."""
-    finding = _kept_away(_other_graph(context, finding))
+    finding = _kept_away(_other_graph(context, _profiler_crashed(finding)))
     return (
         _stopped_early(context, finding)
         or _resumed_alone(context, finding)
         or _asked_differently(context, finding)
     )
+
+
+def _profiler_crashed(finding: Finding) -> Finding:
+    """Return a finding that says so if TensorFlow's profiler crashed, which a trace had begun."""
+    places = [fact.place for fact in finding.facts if fact.kind == "crash-frame"]
+    if not any(place is not None and place.file.endswith(_TRACE) for place in places):
+        return finding
+    return replace(finding, facts=[Fact(kind="profiler-crashed"), *finding.facts], fixes=[])
 
 
 def _kept_away(finding: Finding) -> Finding:
