@@ -76,7 +76,7 @@ class StepTrace:
         _pywrap_profiler.ProfilerSession = self._original
         self._ended_ns = time.monotonic_ns()
         # not stop(): with it, a corrupted heap ended ranks in 2 of 9 runs (TensorFlow 2.21); with
-        # this, in 2 of 30 on a machine with 20 busy processes for each core, and in none of 18
+        # this, in 6 of 47 on a machine with 20 busy processes for each core, and in none of 18
         with contextlib.suppress(Exception):  # then the timeline has no spans of graphs
             session.export_to_tb()
             written = next(Path(self._folder).rglob("*.xplane.pb"))
