@@ -169,24 +169,6 @@ def report(folder: Path) -> ddt.Report:
     return ddt.diagnose(ddt.Snapshot.load(folder / "report-1.ddt.json"))
 
 
-def test_a_process_that_waits_for_the_lock_of_a_build_is_named_before_it_is_a_rank(
-    tmp_path: Path,
-) -> None:
-    lock, file = tmp_path / "lock", tmp_path / "train.py"
-    lock.touch()  # by a build that was killed
-    file.write_text(
-        f"from torch.utils.file_baton import FileBaton\nFileBaton({str(lock)!r}).wait()"
-    )
-    job = Job(tmp_path / "job", "--", sys.executable, file)
-    assert job.process.stderr is not None
-    said = next(line for line in job.process.stderr if "build" in line)
-    assert f"the lock of a build, which no process here has open: {lock}; delete" in said
-    assert list((tmp_path / "job").glob("*.build"))
-    lock.unlink()
-    assert job.end()[0] == 0
-    assert not list((tmp_path / "job").glob("*.build"))
-
-
 def test_a_healthy_job_ends_as_it_would_alone(tmp_path: Path) -> None:
     body = """
     from torch.utils.data import DataLoader

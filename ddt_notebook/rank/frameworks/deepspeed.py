@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import torch.distributed as dist
-
 from ...model.frameworks.deepspeed import (
     CHANGE_LOST,
     EMPTY_STEP,
@@ -301,7 +299,8 @@ class DeepSpeed(Framework):
             release()
         elif groups is not None:
             groups._WORLD_GROUP = None  # type: ignore[attr-defined]
-        if began and dist.is_initialized():
+        dist = sys.modules.get("torch.distributed")
+        if began and dist is not None and dist.is_initialized():
             with contextlib.suppress(Exception):  # `deepspeed.initialize` does it again
                 communication.init_distributed(dist.get_backend(), verbose=False)
         engine = getattr(sys.modules.get("deepspeed.runtime.engine"), "DeepSpeedEngine", None)

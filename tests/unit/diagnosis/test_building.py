@@ -45,7 +45,7 @@ def test_a_lock_that_no_rank_holds_is_named(
 def test_the_lock_and_the_process_that_has_it_open_are_named(
     holder: int | None, cause: str
 ) -> None:
-    lock = "/home/ada/.cache/torch_extensions/py311_cpu/cpu_adam/lock"
+    lock = "/cache/torch_extensions/py311_cpu/cpu_adam/lock"
     waits = Activity(cpu_share=0.0, waits_for="build lock", file=lock, held_by=holder)
     scene = snapshot(
         *(
