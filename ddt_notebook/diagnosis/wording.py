@@ -807,14 +807,8 @@ FACTS: dict[str, Sentence] = {
         "no backward pass has run; the study counts a hang before the first training step as "
         "{symptom}"
     ),
-    "build-lock": lambda f: (
-        f"{f.values['file']} is there, and "
-        + (
-            "no process of this user on this host has it open"
-            if "holder" not in f.values
-            else f"process {f.values['holder']} has it open"
-        )
-    ),
+    "build-lock": "{file} is there, and no process of this user on this host has it open",
+    "build-lock-open": "{file} is there, and process {holder} has it open",
     "no-rank-builds": "no rank of this run builds it; an earlier build that was ended leaves it",
     "came-without-it": "{ranks} reached {place} without it",
     # a process that ended, an exception

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Fact, Finding, RankReport
+from ddt_notebook.model.finding import Values
 
 #: A rank waits in here while the lock file of an extension exists.
 _WAITS = ("torch/utils/file_baton.py", "wait")
@@ -31,8 +32,11 @@ def lock_left_over(context: Context) -> Iterator[Finding]:
     file = next((file for file, _ in locks if file), "")
     facts = [Fact(kind="no-rank-builds")] if holder is None else []
     if file:
-        values = {"file": file} if holder is None else {"file": file, "holder": holder}
-        facts.append(Fact(kind="build-lock", ranks=tuple(waiting), values=values))
+        values: Values = {"file": file}
+        kind = "build-lock"
+        if holder is not None:
+            kind, values = "build-lock-open", {"file": file, "holder": holder}
+        facts.append(Fact(kind=kind, ranks=tuple(waiting), values=values))
     yield conclude(
         "A.1",
         "waits-for-build-lock",
