@@ -131,8 +131,8 @@ FAULTS = {
     "a stage leaves": (
         program(gpt(1, 2), "in a step", "if rank == 0 and step == 2:\n    break"),
         "D.2.1",
-        "message-without-partner",
-        RUN,
+        "early-exit-on-rank-condition",
+        "if rank == 0 and step == 2:",
     ),
     "one rank saves": (
         program(gpt(2, 1), "at the end", "if rank == 0:\n" + SAVES.replace("\n", "\n    ")),
