@@ -48,6 +48,8 @@ class _Table:
     order: tuple[str, list[tuple[str, str]]] | None = None
 
 
+#: Why ranks that trained and never averaged anything evaluate on the same samples.
+_EACH_ALONE = "and averaged nothing: each evaluates a model of its own"
 _SAMPLER = "give the loader a DistributedSampler"
 #: Samplers of PyTorch, accelerate and Lightning, which divide data without repeating it.
 _KNOWN_SAMPLERS = frozenset({
@@ -96,9 +98,16 @@ class PartitionView(RunView):
         divided = {name: self._divided(by_rank) for name, by_rank in self._loaders.items()}
         ended = snapshot.outcome == "ok"
         alike = _why_alike(snapshot) if ended else ""
+        alone = _EACH_ALONE if ended and trains and reduce_nothing(snapshot.ranks) else ""
         stepped = any(one.steps for rank in snapshot.training for one in rank.optimizers)
         self.flags = _find_flags(
-            divided, trains=trains, runs=self._runs, ended=ended, alike=alike, stepped=stepped
+            divided,
+            trains=trains,
+            runs=self._runs,
+            ended=ended,
+            alike=alike,
+            alone=alone,
+            stepped=stepped,
         )
 
     def _text(self) -> list[str]:
@@ -406,6 +415,7 @@ def _find_flags(
     runs: bool,
     ended: bool,
     alike: str,
+    alone: str,
     stepped: bool,
 ) -> list[Flag]:
     """Flags for the loaders, the most severe first.
@@ -420,6 +430,8 @@ def _find_flags(
         Whether the run ended without a failure, so that no rank waited for ever.
     alike
         Why all ranks may train on the same samples; empty if nothing speaks for it.
+    alone
+        The same for loaders that do not train.
     stepped
         Whether an optimizer stepped in the run.
     """
@@ -430,7 +442,7 @@ def _find_flags(
         if seen.ranks:
             # a pipeline takes its batches by next()
             trained = (stepped and not trains) or any(one.trained for one in by_rank.values())
-            why = alike if trained else ""
+            why = alike if trained else alone
             found += _of_loader(short, by_rank, seen, runs=runs, ended=ended, why=why)
             found += _of_order(short, by_rank, trains)
         elif problem := _problem(by_rank):
