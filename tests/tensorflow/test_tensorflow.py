@@ -266,7 +266,9 @@ dataset = dataset.repeat()
     "a mean that is divided": CUSTOM_LOOP.replace(
         _LOSS, "tf.reduce_mean(losses) / strategy.num_replicas_in_sync"
     ),
-    "gradients that are divided": CUSTOM_LOOP.replace(_LOSS, "tf.reduce_mean(losses)").replace(
+    "gradients that are divided": CUSTOM_LOOP.replace(_LOSS, "tf.reduce_mean(losses)")
+    .replace("ReduceOp.SUM", "ReduceOp.MEAN")
+    .replace(
         "optimizer.apply_gradients(zip(gradients",
         "halves = [one / 2 for one in gradients]\n        optimizer.apply_gradients(zip(halves",
     ),
