@@ -7,18 +7,16 @@ raises something that says nothing about it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
 
-from ddt_notebook.model import Call, Fact
+from ddt_notebook.model import Call, Fact, Position, RankReport, Snapshot
 from ddt_notebook.model.finding import Values
 from ddt_notebook.program.escape_paths import Reason
 
 from .errors import is_peer_error
-from .matched_calls import Meetings, Mismatch, Side
-
-if TYPE_CHECKING:
-    from .context import Context
+from .matched_calls import Matching, Meetings, Mismatch, Side
+from .ways import Ways
 
 #: Causes that a condition on the rank shows.
 _BY_RANK = frozenset({"collective-under-rank-condition", "early-exit-on-rank-condition"})
@@ -28,7 +26,29 @@ _BY_RANK = frozenset({"collective-under-rank-condition", "early-exit-on-rank-con
 CAME_APART = "came-apart"
 
 
-def parted_in_silence(context: Context) -> Mismatch | None:
+class Evidence(Protocol):
+    """What is asked of a `Context`, which itself asks this module."""
+
+    @property
+    def snapshot(self) -> Snapshot: ...
+    @property
+    def reports(self) -> Mapping[int, RankReport]: ...
+    @property
+    def matching(self) -> Matching: ...
+    @property
+    def ways(self) -> Ways: ...
+
+    def label(self, position: Position | None) -> str: ...
+
+    def why_absent(
+        self, call: Call, caller: RankReport, absent: RankReport, at: Position | None
+    ) -> Reason | None: ...
+    def why_inferred(
+        self, call: Call, caller: RankReport, absent: RankReport, at: Position | None
+    ) -> Reason | None: ...
+
+
+def parted_in_silence(context: Evidence) -> Mismatch | None:
     """The last collective before a rank's own error, if ranks were out of step in it.
 
     None if the line that parted them is not known, or if other calls show the mismatch.
@@ -41,7 +61,7 @@ def parted_in_silence(context: Context) -> Mismatch | None:
     return None
 
 
-def came_apart(context: Context, rank: int) -> list[Fact]:
+def came_apart(context: Evidence, rank: int) -> list[Fact]:
     """The fact that a rank and others came to its last collective from different lines, if any."""
     for raised, _, last, met in _apart_before_errors(context):
         if raised == rank:
@@ -56,7 +76,7 @@ def came_apart(context: Context, rank: int) -> list[Fact]:
     return []
 
 
-def _apart_before_errors(context: Context) -> Iterator[tuple[int, int, Call, dict[int, Call]]]:
+def _apart_before_errors(context: Evidence) -> Iterator[tuple[int, int, Call, dict[int, Call]]]:
     """Yield a rank, another one, and the rank's last collective, to which they came apart."""
     if context.matching.mismatches or context.snapshot.outcome not in ("failed", "hung"):
         return
@@ -75,7 +95,7 @@ def _apart_before_errors(context: Context) -> Iterator[tuple[int, int, Call, dic
                 yield rank, other, last, met
 
 
-def _raised(context: Context) -> list[int]:
+def _raised(context: Evidence) -> list[int]:
     """Ranks with an error of their own; none if all raised the same one at one line."""
     found = {
         rank: (report.error.type, context.label(report.error.where))
@@ -89,7 +109,7 @@ def _raised(context: Context) -> list[int]:
     return [] if alike else list(found)
 
 
-def _first(context: Context, meetings: Meetings, rank: int, other: int, sequence: int) -> int:
+def _first(context: Evidence, meetings: Meetings, rank: int, other: int, sequence: int) -> int:
     """The first collective from which on two ranks came from different lines to each one."""
     while True:
         before = meetings.get(sequence - 1, {})
@@ -99,7 +119,7 @@ def _first(context: Context, meetings: Meetings, rank: int, other: int, sequence
         sequence -= 1
 
 
-def _is_known(context: Context, met: dict[int, Call], rank: int, other: int) -> bool:
+def _is_known(context: Evidence, met: dict[int, Call], rank: int, other: int) -> bool:
     """Whether a line is known that kept one of two ranks from the other one's call.
 
     A correct program may make one collective at two lines, one for each side.
@@ -120,7 +140,7 @@ def _is_known(context: Context, met: dict[int, Call], rank: int, other: int) -> 
 
 
 def _why_absent(
-    context: Context,
+    context: Evidence,
     met: dict[int, Call],
     here: int,
     there: int,
@@ -133,7 +153,7 @@ def _why_absent(
     return asked(call, context.reports[here], context.reports[there], at)
 
 
-def _mismatch(context: Context, last: Call, met: dict[int, Call]) -> Mismatch:
+def _mismatch(context: Evidence, last: Call, met: dict[int, Call]) -> Mismatch:
     sides: list[list[int]] = []
     for rank in sorted(met):
         side = next((one for one in sides if context.ways.meet(met[one[0]], met[rank])), None)

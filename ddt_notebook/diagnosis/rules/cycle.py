@@ -259,8 +259,21 @@ def _is_kept_out(context: Context, found: list[tuple[Reason, int, int]]) -> bool
     return all(
         reason.cause == "collective-under-rank-condition"
         and context.halted[waiter].where not in lines[rank]
+        and not _has_own_lines(context, rank, waiter)
         for reason, rank, waiter in found
     )
+
+
+def _has_own_lines(context: Context, rank: int, waiter: int) -> bool:
+    """Whether a rank waits in a line to which the rank that waits for it never comes, either.
+
+    Then each rank has lines of its own, and may make the same call in another one.
+    """
+    reports = context.reports
+    back = context.why_absent(
+        context.halted[rank], reports[rank], reports[waiter], context.where(waiter)
+    )
+    return back is not None and back.cause == "collective-under-rank-condition"
 
 
 def _unanswered(context: Context, rank: int, members: frozenset[int]) -> Fact | None:

@@ -327,7 +327,7 @@ def _common(loaders: Loaders) -> frozenset[int]:
 
 def explained(context: Context, finding: Finding) -> Finding:
     """Return a finding with its reason, if workers asked different things of TensorFlow."""
-    finding = _kept_away(_other_graph(context, _profiler_crashed(finding)))
+    finding = _kept_away(context, _other_graph(context, _profiler_crashed(finding)))
     return (
         _stopped_early(context, finding)
         or _resumed_alone(context, finding)
@@ -343,9 +343,11 @@ def _profiler_crashed(finding: Finding) -> Finding:
     return replace(finding, facts=[Fact(kind="profiler-crashed"), *finding.facts], fixes=[])
 
 
-def _kept_away(finding: Finding) -> Finding:
+def _kept_away(context: Context, finding: Finding) -> Finding:
     """Return a finding whose culprits are the workers that a condition keeps from a collective."""
-    if finding.cause != "collective-under-rank-condition" or finding.kind != _OTHER_CALLS:
+    if not context.snapshot.tensorflow or finding.kind != _OTHER_CALLS:
+        return finding
+    if finding.cause != "collective-under-rank-condition":
         return finding
     kept = sorted({r for fact in finding.facts if fact.kind == _KEEPS for r in fact.ranks})
     others = [rank for rank in finding.ranks if rank not in kept]

@@ -104,6 +104,7 @@ EVERY: list[Message] = [
     collector_messages.StopJob(reason="it hangs"),
     collector_messages.CollectionEnds(),
     job_files.RankGone(exit_status=-9, ended_s=12.5),
+    job_files.Build(pid=7, waits_for="lock", file="/tmp/x/lock", held_by=None),
     job_files.Question(name="a1"),
     job_files.RankAnswers(
         question="a1",
