@@ -292,7 +292,7 @@ class ExchangedRecord:
         return found
 
     def finds_loss(self, loss: float, number: int) -> None:
-        """Find the calls that were given the loss of a backward pass, the one of this number."""
+        """Find the calls that were given the loss of a backward pass; ``number`` came before it."""
         for one in self.open:
             about = one.about
             if about.backwards != number or about.of_loss:
