@@ -15,6 +15,7 @@ from typing import Any
 
 from ddt_notebook.model import Call, Place, Position, RankReport
 from ddt_notebook.model.finding import Values
+from ddt_notebook.model.operations import COLLECTIVES
 from ddt_notebook.model.partition import RankPartition
 
 from .iterations import comes_to, leads_to, times_called, times_issued
@@ -404,6 +405,9 @@ class _Paths:
         arms = node.body, without
         if called in self.program.functions and all(calls_once(arm, called) for arm in arms):
             return  # both ways call the function, perhaps with other arguments
+        times, otherwise = (_times(arm, called) for arm in (node.body, node.orelse))
+        if called in COLLECTIVES and times == otherwise > 0:
+            return  # both sides make the collective, each in its own way
         if self.conditions.reads_rank(node.test):
             if self.program.truth(node.test, self.absent.rank) is not wanted:
                 own, line = self._own_turn(after, called)
@@ -738,6 +742,11 @@ def _is_periodic(test: ast.expr) -> bool:
         and isinstance(node.left.op, ast.Mod)
         for node in ast.walk(test)
     ) and not any(calls_in(test))
+
+
+def _times(statements: list[ast.stmt], function: str) -> int:
+    """How many calls of a function there are in statements."""
+    return sum(called_name(call) == function for one in statements for call in calls_in(one))
 
 
 def _goes_on(handler: ast.ExceptHandler) -> bool:

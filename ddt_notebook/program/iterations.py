@@ -111,8 +111,16 @@ def leads_to(program: Program, statement: ast.stmt, target: Position, depth: int
         leads_to(program, inner, target, depth - 1)
         for call in calls_in(statement)
         for function in program.functions.get(called_name(call), ())
+        if not _is_of_an_object(program, call, function)
         for inner in function.body
     )
+
+
+def _is_of_an_object(program: Program, call: ast.Call, function: ast.FunctionDef) -> bool:
+    """Whether a call such as ``model.train()`` is not that of the file's own function ``train``."""
+    tree = program.tree_of(call)
+    of_file = isinstance(program.tree_of(function).parents.get(function), ast.Module)
+    return isinstance(call.func, ast.Attribute) and of_file and program.tree_of(function) is tree
 
 
 def makers(iterable: ast.expr, function: ast.AST) -> set[str]:

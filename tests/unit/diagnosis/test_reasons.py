@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ddt_notebook.diagnosis import diagnose
-from ddt_notebook.model import Finding, RankError, RankReport
+from ddt_notebook.model import Finding, Position, RankError, RankReport
 from ddt_notebook.views.source_positions import of_finding
 
 from .builders import (
@@ -114,6 +114,30 @@ def test_the_reason_why_a_rank_went_past_the_call(source: str, line: int, expect
 )
 def test_a_condition_with_the_same_value_on_every_rank_is_not_a_reason(source: str) -> None:
     assert cause(source, 5) == "rank-skips-collective"
+
+
+RENDERS = """
+def render(x):
+    if rank == 0:
+        dist.gather(x, [x, x])
+    else:
+        dist.gather(x)
+
+for step in range(9):
+    if time.time() > next_image:
+        render(x)
+    dist.all_reduce(x)
+"""
+
+
+def test_a_condition_whose_sides_both_make_the_collective_keeps_no_rank_from_it() -> None:
+    outer = Position(file="cell[3]", line=10, function="<module>")
+    made = replace(call("gather", 6), where=Position(file="cell[3]", line=6, function="render"))
+    frames = (made.where, outer)
+    waiter = replace(rank(1, made, blocked=True), stack=frames)
+    scene = snapshot(rank(0, all_reduce(11), blocked=True), waiter, source=RENDERS, outcome="hung")
+    finding = only(diagnose(scene))
+    assert finding.cause != UNDER_RANK, finding
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from ddt_notebook.program.collective_functions import collective_functions
 from ddt_notebook.program.conditions import Conditions
 from ddt_notebook.program.escape_paths import EscapePaths
 from ddt_notebook.program.gradients import calls_past_wrapper, holds_gradients
-from ddt_notebook.program.iterations import comes_again
+from ddt_notebook.program.iterations import comes_again, leads_to
 from ddt_notebook.program.parse import Document
 from ddt_notebook.program.program import Program
 from ddt_notebook.program.result_use import divided_by_world, uses_of_result
@@ -512,3 +512,13 @@ def test_what_is_made_from_gradients(source: str, expected: bool) -> None:
     read = program(source)
     (call,) = read.calls("all_reduce")
     assert holds_gradients(read, call) is expected
+
+
+def test_a_method_is_not_the_function_of_the_file_that_has_its_name() -> None:
+    source = "def train():\n    loss.backward()\n\nmodel.train()\ntrain()\n"
+    found = program(source)
+    method, function = (found.statement_at(at(line)) for line in (4, 5))
+    assert method is not None
+    assert function is not None
+    assert not leads_to(found, method, at(2))
+    assert leads_to(found, function, at(2))
