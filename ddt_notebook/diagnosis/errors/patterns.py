@@ -46,6 +46,13 @@ _MODULE = r"^module '(?!__main__)[\w.]+' has no attribute"
 
 #: Each of these says more than the text alone. The first one that fits is used.
 BY_TEXT_AND_PLACE = (
+    Pattern(
+        "C.3",
+        "output-list-length",
+        r"list assignment index out of range",
+        types=r"^IndexError$",
+        ops=r"\b(all_)?gather_object\b",
+    ),
     Pattern("A.1", "requirement-not-met", _NO_VERSION, types=_COMMAND),
     Pattern("A.1", "wheel-not-supported", r"not a supported wheel on", types=_COMMAND),
     Pattern("A.2", "module-shadowed", _LOADED_HERE, types=_NO_MODULE),
