@@ -745,8 +745,19 @@ def _is_periodic(test: ast.expr) -> bool:
 
 
 def _times(statements: list[ast.stmt], function: str) -> int:
-    """How many calls of a function there are in statements."""
-    return sum(called_name(call) == function for one in statements for call in calls_in(one))
+    """How many calls of a function there are in statements, outside of further conditions."""
+    times = 0
+    for one in statements:
+        if isinstance(one, ast.If):
+            continue
+        inner = [
+            part for name in ("body", "orelse", "finalbody") for part in getattr(one, name, ())
+        ]
+        if inner:
+            times += _times(inner, function)
+        else:
+            times += sum(called_name(call) == function for call in calls_in(one))
+    return times
 
 
 def _goes_on(handler: ast.ExceptHandler) -> bool:

@@ -94,6 +94,7 @@ def _mismatch(context: Context, mismatch: Mismatch) -> Finding:
         },
         facts=facts,
         op=to_change(passed),
+        case="objects" if passed.dtypes == ("object",) else "",
     )
 
 

@@ -773,6 +773,10 @@ def global_rank(
     return default
 
 
+#: Stands for the type of Python objects.
+OBJECT = "object"
+
+
 def _described(given: Mapping[str, Any], operation: Operation) -> _Tensors:
     """Shapes and dtypes; arguments that are not tensors are left for torch to refuse."""
     one = given.get(operation.tensors) if operation.tensors else None
@@ -782,6 +786,10 @@ def _described(given: Mapping[str, Any], operation: Operation) -> _Tensors:
         tensors = _tensors(one)
         shapes = tuple(tensor.shape for tensor in tensors)
         dtypes = tuple(tensor.dtype for tensor in tensors)
+    if operation.objects and operation.objects == operation.result:
+        objects = given.get(operation.objects)  # as many on each rank
+        if isinstance(objects, (list, tuple)):
+            shapes, dtypes = ((len(objects),),), (OBJECT,)
     split = operation.uneven and any(given.get(name) for name in _SPLIT_SIZES)
     if not operation.outputs or split:
         return shapes, dtypes, ()
