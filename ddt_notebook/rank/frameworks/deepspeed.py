@@ -6,7 +6,6 @@ one, the rank works as without this module.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import gc
 import json
@@ -32,6 +31,7 @@ from ...wire.records import CallRecord
 from ..after_import import AfterImport
 from ..probes import loaders
 from ..probes.fingerprints import fingerprint
+from ..user_signals import left_out
 from .framework import Framework
 
 if TYPE_CHECKING:
@@ -301,7 +301,7 @@ class DeepSpeed(Framework):
             groups._WORLD_GROUP = None  # type: ignore[attr-defined]
         dist = sys.modules.get("torch.distributed")
         if began and dist is not None and dist.is_initialized():
-            with contextlib.suppress(Exception):  # `deepspeed.initialize` does it again
+            with left_out():  # `deepspeed.initialize` does it again
                 communication.init_distributed(dist.get_backend(), verbose=False)
         engine = getattr(sys.modules.get("deepspeed.runtime.engine"), "DeepSpeedEngine", None)
         found = _existing(engine) if engine is not None else []
@@ -312,14 +312,14 @@ def _settings(engine: Any) -> str:
     """What all ranks must give an engine alike, as JSON."""
     found: dict[str, Any] = {}
     for name, method in _SETTINGS.items():
-        with contextlib.suppress(Exception):  # another version of DeepSpeed
+        with left_out():  # another version of DeepSpeed
             found[name] = str(getattr(engine, method)())
     return json.dumps(found)
 
 
 def _contents(parameters: Any) -> list[int]:
     """What the first parameters hold, by some of their elements."""
-    with contextlib.suppress(Exception):  # another version of DeepSpeed
+    with left_out():  # another version of DeepSpeed
         flat = [one.data.reshape(-1) for one in list(parameters)[:_MOST_GATHERED]]
         return [fingerprint(one[:: max(1, one.numel() // _ELEMENTS)]) for one in flat]
     return []
@@ -328,7 +328,7 @@ def _contents(parameters: Any) -> list[int]:
 def _members(engine: Any) -> str:
     """The ranks that average an engine's gradients, as JSON."""
     found: dict[str, Any] = {}
-    with contextlib.suppress(Exception):  # another version of DeepSpeed
+    with left_out():  # another version of DeepSpeed
         ranks_of = sys.modules["deepspeed.comm.comm"].get_all_ranks_from_group
         found[MEMBERS] = list(ranks_of(engine.data_parallel_group))
     return json.dumps(found)
@@ -373,7 +373,7 @@ def _forget_pipelines(module: ModuleType) -> None:
 
 def _accumulates(engine: Any) -> int:
     """How many passes an engine makes one update of; 1 if the user's code decides that."""
-    with contextlib.suppress(Exception):  # another version of DeepSpeed
+    with left_out():  # another version of DeepSpeed
         managed = getattr(engine, "managed_gradient_accumulation", None)
         if managed is None or managed():
             return int(engine.gradient_accumulation_steps())

@@ -7,7 +7,6 @@ variable between executions, on this worker only, is noted with the user's line.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import sys
 import weakref
@@ -29,6 +28,7 @@ from ...model.tensorflow import (
     VariableWrite,
 )
 from ..after_import import AfterImport
+from ..user_signals import left_out
 from .tensorflow_lines import users_position
 
 #: Elements that are read of one variable and of all of a graph; larger ones are left out.
@@ -117,7 +117,7 @@ class ReplicaRecord:
         def adapt(layer: Any, *args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
             made = original(layer, *args, **kwargs)
-            with contextlib.suppress(Exception):  # a layer of the user's own kind
+            with left_out():  # a layer of the user's own kind
                 self._note_adapted(layer)
             return made
 
@@ -139,7 +139,7 @@ class ReplicaRecord:
         executed = known.executed
         known.executed += 1
         if known.variables and executed & (executed - 1) == 0:  # 0, 1, 2, 4, 8, …
-            with contextlib.suppress(Exception):  # a variable that cannot be read here
+            with left_out():  # a variable that cannot be read here
                 known.sample(executed)
 
     def executions(self, name: str) -> int:
@@ -185,7 +185,7 @@ class ReplicaRecord:
         for name, graph in self._graphs.items():
             if not graph.variables:
                 continue
-            with contextlib.suppress(Exception):  # the strategy may have ended
+            with left_out():  # the strategy may have ended
                 if not graph.states or graph.states[-1].executed != graph.executed:
                     graph.sample(graph.executed)
             mirrored.append(
@@ -270,7 +270,7 @@ def _before(owner: Any, name: str, note: Callable[..., None]) -> None:
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        with contextlib.suppress(Exception):  # TensorFlow reports arguments that do not fit
+        with left_out():  # TensorFlow reports arguments that do not fit
             note(*args, **kwargs)
         return original(*args, **kwargs)
 
