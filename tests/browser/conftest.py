@@ -6,7 +6,7 @@ tests are skipped. With ``DDT_SCREENSHOTS=FOLDER`` pictures of the main states a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,19 @@ pytest.importorskip("axe_playwright_python", reason="axe is not installed")
 
 from .lab import Lab, Page  # noqa: E402
 from .server import BROWSER_ARGUMENTS, find_chromium, running_lab  # noqa: E402
+
+_HAS_FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note for the fixtures whether the test has failed; the session counts it after them."""
+    report = yield
+    if call.when == "call":
+        item.stash[_HAS_FAILED] = report.failed
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -55,9 +68,8 @@ def page(
     """
     opened = left.pop() if left else Page(browser, lab)
     opened.begin()
-    before = request.session.testsfailed
     yield opened
-    failed = request.session.testsfailed > before
+    failed = request.node.stash.get(_HAS_FAILED, False)
     if failed:
         opened.picture(f"failed-{request.node.name}")
     errors = [*opened.errors]

@@ -23,6 +23,7 @@ from playwright.sync_api import (
     expect,
 )
 from playwright.sync_api import Page as Tab
+from playwright.sync_api import TimeoutError as TookTooLong
 
 from .server import Lab
 
@@ -49,6 +50,10 @@ _IS_EMPTY = """() => {
   const { shell } = window.jupyterapp;
   return ![...shell.widgets('main')].some(widget => widget.context);
 }"""
+#: Whether each connection to a kernel is closed. JupyterLab forgets one whose notebook was closed
+#: while it was made, and only the first connection to a kernel receives the messages of widgets.
+_IS_APART = """() => window.jupyterapp.serviceManager.kernels._kernelConnections.size === 0"""
+_APART_LIMIT_MS = 2_000
 
 
 def is_here(url: str) -> bool:
@@ -106,6 +111,10 @@ class Page:
         self.theme(THEMES[0])
         self.tab.evaluate(_CLOSE)
         self.tab.wait_for_function(_IS_EMPTY)
+        try:
+            self.tab.wait_for_function(_IS_APART, timeout=_APART_LIMIT_MS)
+        except TookTooLong:
+            return False
         self.lab.end_kernels(keep=True)
         return True
 
