@@ -37,6 +37,8 @@ _ADMISSION = "inproc://zeromq.zap.01"
 _MOST_BEFORE_KEY = 1 << 14
 #: Where Linux's ``tcp_info`` has the number of bytes that a connection has received.
 _RECEIVED_AT, _RECEIVED = 128, struct.Struct("=Q")
+#: Closes a connection with a reset.
+_RESET = struct.pack("ii", 1, 0)
 
 
 class AgentLink:
@@ -291,6 +293,8 @@ class Listener:
             info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
             if len(info) < size or _RECEIVED.unpack_from(info, _RECEIVED_AT)[0] < _MOST_BEFORE_KEY:
                 return True
+            # Without a reset, a sender whose window is closed would go on waiting for room.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             connection.shutdown(socket.SHUT_RDWR)
         return False
 
