@@ -77,6 +77,11 @@ export class KernelLink implements IDisposable {
     return this._context.session?.kernel ?? null;
   }
 
+  /** Whether another connection of this page, such as a second notebook's, has the kernel's comms. */
+  get isShadowed(): boolean {
+    return this.kernel?.handleComms === false;
+  }
+
   get isDisposed(): boolean {
     return this._disposed;
   }

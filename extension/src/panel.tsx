@@ -90,7 +90,11 @@ function Body(props: IProps & { followed: Followed | null }): JSX.Element {
           <p className="ddt-lab-line">
             {followed.starts
               ? trans.__('Ranks are starting …')
-              : trans.__('No session in this notebook.')}
+              : link.isShadowed
+                ? trans.__(
+                    'JupyterLab sends what this kernel says to another notebook or console of this page. Close that one, then reload the page, to see the ranks here.'
+                  )
+                : trans.__('No session in this notebook.')}
           </p>
         )
       )}

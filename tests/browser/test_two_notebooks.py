@@ -91,3 +91,21 @@ def test_two_notebooks_do_not_mix_and_a_restart_empties_one(page: Page, lab: Lab
     expect(lines(empty)).to_have_count(0)
     expect(lines(second)).to_have_count(3)
     page.wait_for_kernel()
+
+
+def test_a_second_notebook_of_one_kernel_learns_where_its_messages_go(page: Page, lab: Lab) -> None:
+    """JupyterLab has one connection of a page receive the messages of extensions and widgets."""
+    page.open(lab.write("first.ipynb", "1"))
+    page.command("docmanager:open", path=lab.write("second.ipynb", "1"))
+    page.open_panel()
+    expect(page.panel).to_contain_text("second.ipynb")
+    page.wait_for_kernel()
+    page.tab.evaluate(
+        """async () => {
+          const of = name => [...window.jupyterapp.shell.widgets('main')].find(
+            widget => widget.context?.path === name
+          ).sessionContext;
+          await of('second.ipynb').changeKernel({ id: of('first.ipynb').session.kernel.id });
+        }"""
+    )
+    expect(page.panel).to_contain_text("to another notebook or console of this page")
