@@ -394,6 +394,14 @@ class Conditions:
 
     def truth(self, test: ast.expr, rank: int, world_size: int) -> bool | None:
         """Whether a condition holds on a rank, None if the source does not show it."""
+        return operators.truth(self._evaluated(test, rank, world_size))
+
+    def number(self, expression: ast.expr, world_size: int) -> int | None:
+        """The whole number that an expression is among so many ranks; None if that is not shown."""
+        held = self._evaluated(expression, 0, world_size).value
+        return held if type(held) is int else None
+
+    def _evaluated(self, expression: ast.expr, rank: int, world_size: int) -> Value:
         if (rank, world_size) not in self._on_rank:
             known = {
                 name: value
@@ -402,9 +410,9 @@ class Conditions:
             }
             self._on_rank[rank, world_size] = _OnRank(known, rank, world_size)
         try:
-            return operators.truth(self._on_rank[rank, world_size].evaluate(test))
+            return self._on_rank[rank, world_size].evaluate(expression)
         except RecursionError:
-            return None
+            return ANYTHING
 
 
 class _OnRank:

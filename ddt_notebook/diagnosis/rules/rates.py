@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
@@ -11,7 +12,8 @@ from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.replicas import Replicas
 from ddt_notebook.model import Fact, Finding, Position
 from ddt_notebook.model.training import OptimizerTraining, Schedule
-from ddt_notebook.program.nodes import argument, key
+from ddt_notebook.program.nodes import argument, last_name
+from ddt_notebook.program.scaled_batches import batch_is_shared, grows_with_ranks
 
 _ONE = r"(base|single|one|reference|ref|local|per_(gpu|device|rank|worker))"
 _DEVICE = r"(_?(gpu|device|rank|process|worker))?"
@@ -21,17 +23,22 @@ _FOR_ONE = re.compile(rf"({_ONE}{_DEVICE}_{_RATE}|{_RATE}_(for_)?{_ONE}{_DEVICE}
 
 
 def unscaled(context: Context) -> Iterator[Finding]:
-    """Report, as a hint, SGD on several ranks with a rate that is named as that of one rank."""
+    """Report, as a hint, SGD on several ranks with a rate that is named as that of one rank.
+
+    Such a rate fits if each rank takes a part of the batch of one process.
+    """
     if context.snapshot.outcome != "ok":
         return
     for group in replicas.replicas(context.snapshot):
         made = group.first.made
         if group.first.wrapper != "DDP" or group.first.kind != "SGD" or made is None:
             continue
-        name = _name_of_rate(context, made)
+        given = _rate_for_one(context, made)
         rates = [state.rates[0] for o in group.ranks.values() for state in o.states if state.rates]
-        if name and rates and max(rates) <= rates[0]:
-            yield _hint(context, group, name, rates[0])
+        if given is None or not rates or max(rates) > rates[0]:
+            continue
+        if not (batch_is_shared(context.program) or grows_with_ranks(context.program, given)):
+            yield _hint(context, group, last_name(given), rates[0])
 
 
 def scheduled_too_often(context: Context) -> Iterator[Finding]:
@@ -99,11 +106,10 @@ def _hint(context: Context, group: Replicas, name: str, rate: float) -> Finding:
     )
 
 
-def _name_of_rate(context: Context, made: Position) -> str:
+def _rate_for_one(context: Context, made: Position) -> ast.expr | None:
     """Return the variable that is passed as ``lr`` at a line, if its name is that for one rank."""
     given = (argument(call, 1, "lr") for call in context.program.calls_at(made))
-    names = ((key(value) or "").rpartition(".")[2] for value in given)
-    return next((name for name in names if _FOR_ONE.fullmatch(name)), "")
+    return next((one for one in given if _FOR_ONE.fullmatch(last_name(one))), None)
 
 
 HINTS = (unscaled, scheduled_too_often)
