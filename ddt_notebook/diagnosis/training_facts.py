@@ -175,6 +175,13 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "inputs-not-finite": "on {ranks}, the model's inputs held nan or inf in that pass",
     "parameters-finite": "on {ranks}, its parameters were all finite in that pass",
     "parameters-not-finite": "on {ranks}, its parameters held nan or inf in that pass",
+    "memory-not-written": (
+        "of {parameters:parameter} that got memory without values there and were trained, nobody "
+        "wrote to {unwritten} before the first step"
+    ),
+    "memory-held-not-finite": "on {ranks}, that memory held nan or inf",
+    "memory-held-anything": "on {ranks}, that memory held what was in it before",
+    "memory-held-zeros": "on {ranks}, only zeros were found in that memory, as in a fresh page",
     "loss-became": "the loss of {ranks} was {loss} from backward pass {backward} on",
     "loss-stayed-finite": "the loss of {ranks} was finite to the end",
     "steps-without-gradient": "no parameter of {optimizer} had a gradient in {steps:step}",

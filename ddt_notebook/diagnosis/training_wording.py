@@ -201,6 +201,11 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
     "loss-not-finite-everywhere": (
         "the loss was {loss} on every rank from backward pass {backward} on"
     ),
+    "parameters-not-initialised": lambda f: (
+        f"{named(f.values)} of {f.values['module']} "
+        f"{_several(f.values, 'has', 'have')} no initial value: nobody wrote to "
+        f"{_several(f.values, 'its', 'their')} memory before the first step"
+    ),
     "optimizer-of-another-copy": (
         "{optimizer} holds the parameters of another copy of {model}, which is trained: {model} "
         "never changes"

@@ -345,6 +345,33 @@ class NotFinite:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnwrittenMemory:
+    """Parameters that an optimizer stepped, and to which nobody had written.
+
+    Attributes
+    ----------
+    where
+        The line that gave them memory without values, as `Module.to_empty` does.
+    module
+        The class of the module to which they belong.
+    names
+        Their names in it, at most 8.
+    unwritten, parameters
+        How many of them nobody had written to, and how many had a gradient.
+    finite, zero
+        Whether their memory held finite numbers only, and whether only zeros were found in it.
+    """
+
+    where: Position | None = None
+    module: str = ""
+    names: tuple[str, ...] = ()
+    unwritten: int = 0
+    parameters: int = 0
+    finite: bool = True
+    zero: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LossGraph:
     """How a loss was computed, as its graph shows.
 
@@ -649,6 +676,8 @@ class RankTraining:
         at the end.
     not_finite
         The first loss that was not finite, None if all were finite.
+    unwritten
+        Parameters without initial values that were trained.
     replicated
         The first tensors that were declared equal on several ranks, as inputs of layers of tensor
         parallelism are.
@@ -685,6 +714,7 @@ class RankTraining:
     models: tuple[ModelTraining, ...] = ()
     by_hand: OptimizerTraining | None = None
     not_finite: NotFinite | None = None
+    unwritten: tuple[UnwrittenMemory, ...] = ()
     replicated: tuple[ReplicatedTensor, ...] = ()
     summed: tuple[SummedForward, ...] = ()
     used: tuple[UsedModule, ...] = ()

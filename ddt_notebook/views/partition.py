@@ -471,17 +471,16 @@ def _of_loader(
     if seen.gaps:
         dropped = any(loader.drop_last for loader in by_rank.values())
         missing = sum(loader.replicas is not None for loader in by_rank.values())
-        text = (
-            f"{words.count(seen.gaps, 'sample')} of {name} went to no rank "
-            f"(index {_indices(seen.first_gap)}"
-        )
+        text = f"{words.count(seen.gaps, 'sample')} of {name} went to no rank"
+        if seen.first_gap:  # which are not known if the ranks divide different subsets
+            text += f" (index {_indices(seen.first_gap)})"
         by = _own_sampler(by_rank) if _divides(by_rank) else ""
         if by or dropped:
-            found.append(Flag("hint", f"{text}): {by or 'drop_last'} leaves them out"))
+            found.append(Flag("hint", f"{text}: {by or 'drop_last'} leaves them out"))
         elif missing and len(seen.ranks) < max(loader.replicas or 0 for loader in by_rank.values()):
-            found.append(Flag("warning", f"{text}): only {words.ranks(seen.ranks)} iterated"))
+            found.append(Flag("warning", f"{text}: only {words.ranks(seen.ranks)} iterated"))
         else:
-            found.append(Flag("warning", f"{text})"))
+            found.append(Flag("warning", text))
     if seen.uneven and not seen.joined:
         counts = sorted(seen.batches.items(), key=lambda item: item[1])
         (fewest, low), (most, high) = counts[0], counts[-1]

@@ -10,8 +10,9 @@ from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.communication import communication
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Fact, Finding, Place
+from ddt_notebook.model.finding import Confidence
 from ddt_notebook.model.parity import grouped, minority
-from ddt_notebook.model.training import NotFinite, OptimizerTraining
+from ddt_notebook.model.training import NotFinite, OptimizerTraining, UnwrittenMemory
 
 from .facts import forward_passes
 from .steps import skipped_by_scaler
@@ -27,6 +28,9 @@ def not_finite(context: Context) -> Iterator[Finding]:
     origin = {rank: nf for rank, nf in found.items() if nf.backward == begin}
     first = next(iter(origin.values()))
     everywhere = len(origin) == len(trainings) and len(origin) > 1
+    if empty := _without_values(context, origin):
+        yield from empty
+        return
     infected = sorted(found.keys() - origin.keys())
     facts = list(_state_of_pass(origin))
     facts += [
@@ -52,6 +56,69 @@ def not_finite(context: Context) -> Iterator[Finding]:
         places={rank: context.place(nf.where, "called") for rank, nf in origin.items()},
         facts=facts,
         confidence="certain" if from_data and not everywhere else "likely",
+    )
+
+
+def _without_values(context: Context, origin: Mapping[int, NotFinite]) -> list[Finding]:
+    """Return the parameters without initial values from which the loss became nan or inf."""
+    begin = next(iter(origin.values()))
+    became = Fact(
+        kind="loss-became",
+        ranks=tuple(origin),
+        values={"loss": begin.value, "backward": begin.backward},
+        place=context.place(begin.where, "called"),
+    )
+    found = _unwritten(context)
+    return [
+        _not_initialised(context, ranks, [became], "likely" if first.finite else "certain")
+        for ranks in found
+        if not (first := next(iter(ranks.values()))).zero
+    ][:1]
+
+
+def not_initialised(context: Context) -> Iterator[Finding]:
+    """Report, as a hint, trained parameters that nobody gave an initial value."""
+    if context.snapshot.outcome != "ok":
+        return
+    lost = any(one.not_finite and one.not_finite.lasting for one in context.snapshot.training)
+    for ranks in _unwritten(context):
+        if not lost or next(iter(ranks.values())).zero:  # else it is the cause of a finding
+            yield _not_initialised(context, ranks, [], "possible")
+
+
+def _unwritten(context: Context) -> Iterator[dict[int, UnwrittenMemory]]:
+    """Yield the parameters that nobody wrote to, by rank, for each line that made them."""
+    together: dict[object, dict[int, UnwrittenMemory]] = defaultdict(dict)
+    for training in context.snapshot.training:
+        for one in training.unwritten:
+            together[one.where, one.module].setdefault(training.rank, one)
+    yield from together.values()
+
+
+def _not_initialised(
+    context: Context,
+    ranks: Mapping[int, UnwrittenMemory],
+    facts: list[Fact],
+    confidence: Confidence,
+) -> Finding:
+    first = next(iter(ranks.values()))
+    held = "zeros" if first.zero else "anything" if first.finite else "not-finite"
+    return conclude(
+        "D.2.5",
+        "parameters-not-initialised",
+        cause="parameters-not-initialised",
+        ranks=ranks,
+        values={"module": first.module, "names": first.names, "unwritten": first.unwritten},
+        places={rank: context.place(one.where, "created") for rank, one in ranks.items()},
+        facts=[
+            Fact(
+                kind="memory-not-written",
+                values={"parameters": first.parameters, "unwritten": first.unwritten},
+            ),
+            Fact(kind=f"memory-held-{held}", ranks=tuple(ranks)),
+            *facts,
+        ],
+        confidence=confidence,
     )
 
 
@@ -196,4 +263,5 @@ def unregistered(context: Context) -> Iterator[Finding]:
         )
 
 
+HINTS = (not_initialised,)
 RULES = (not_finite, other_orders, other_copies, old_layers, unregistered)

@@ -45,6 +45,7 @@ from . import (
     replicated,
     simulated,
     summed_activations,
+    unwritten_memory,
 )
 from .frames import calling_package, user_line
 from .hand_updates import HandUpdates
@@ -68,6 +69,7 @@ _early = early_reads.RECORD
 _evaluations = evaluations.RECORD
 _exchanged = exchanged.RECORD
 _left = left_states.RECORD
+_unwritten = unwritten_memory.RECORD
 
 
 class TrainingRecord:
@@ -154,6 +156,7 @@ class TrainingRecord:
         self._by_hand = HandUpdates()
         self.used.begin_run()
         kept_states.RECORD.begin_run()
+        _unwritten.begin_run()
         self.sampling = []
 
     def end_run(self) -> None:
@@ -468,6 +471,8 @@ class TrainingRecord:
             if self._stepping is not None and self._stepping is not optimizer:
                 return  # an optimizer that another one calls for a part of its step
             self._stepping = optimizer
+            if _unwritten.pending:
+                _unwritten.steps(optimizer)
             if not _exchanged.stepped:
                 _exchanged.steps()
             log = self._last_stepped
@@ -573,6 +578,7 @@ class TrainingRecord:
             if self._passed
             else self._by_hand.observed(self._optimizers, self._stepped),
             not_finite=lost and replace(lost, lasting=not self._last_is_finite),
+            unwritten=_unwritten.observed(),
             replicated=tuple(replicated.RECORD.tensors),
             summed=tuple(summed_activations.RECORD.sums),
             used=self.used.observed(),
@@ -604,6 +610,7 @@ def install() -> None:
     parameter_writes.install()
     held_data.install()
     _then(Optimizer, "__init__", RECORD.made)
+    unwritten_memory.install()
     _then(DistributedDataParallel, "__init__", RECORD.wrapped)
     _then(DistributedDataParallel, "register_comm_hook", RECORD.hooked)
     _then(DistributedDataParallel, "no_sync", RECORD.enters_no_sync)

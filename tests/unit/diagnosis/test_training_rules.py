@@ -19,6 +19,7 @@ from ddt_notebook.model.training import (
     Schedule,
     TrainingState,
     Unregistered,
+    UnwrittenMemory,
 )
 
 from .builders import all_reduce, at, facts, only, raised, rank, snapshot
@@ -454,3 +455,33 @@ def test_renamed_submodules_are_not_taken_for_exchanged_ones() -> None:
     damaged = [replace(models[0], names_digest=n) for n in (0, 1)]
     same = [RankTraining(rank=n, models=(one,)) for n, one in enumerate(damaged)]
     assert diagnose(trained(*same)).ok
+
+
+@pytest.mark.parametrize(
+    ("lost", "fields", "confidence"),
+    [
+        (True, {}, "likely"),
+        (True, {"finite": False}, "certain"),
+        (True, {"zero": True}, ""),
+        (False, {}, ""),
+    ],
+)
+def test_parameters_without_initial_values(
+    lost: bool, fields: dict[str, bool], confidence: str
+) -> None:
+    empty = UnwrittenMemory(
+        where=at(2), module="Net", names=("body.weight",), unwritten=1, parameters=4, **fields
+    )
+    nan = NotFinite(backward=1, value="nan", where=at(3), inputs=True, lasting=True)
+    ranks = [
+        RankTraining(rank=r, backwards=2, unwritten=(empty,), not_finite=nan if lost else None)
+        for r in (0, 1)
+    ]
+    report = diagnose(trained(*ranks))
+    causes = [(one.cause, one.confidence, one.ranks) for one in report.findings]
+    if confidence:
+        assert causes == [("parameters-not-initialised", confidence, [0, 1])]
+        assert not report.hints
+        return
+    assert [one.cause for one in report.findings] == (["loss-not-finite"] if lost else [])
+    assert [one.cause for one in report.hints] == ["parameters-not-initialised"]
