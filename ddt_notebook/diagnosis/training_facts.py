@@ -363,6 +363,13 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         "trained on by one rank and evaluated on by another: {samples:sample}"
     ),
     "split-at": "split at {place}",
+    "seeded-at": "{ranks} took this seed at {place}",
+    "held-apart": lambda f: (
+        "their data sets hold the same samples in another order"
+        if f.values["alike"]
+        else f"of {f.values['compared']} samples of each rank's data set that were compared, "
+        f"{f.values['common']} lie at another place of another rank's"
+    ),
     "share-chosen": "the rank's share of the data set is computed at {place}",
     "loader-made": "the loader was made at {place}",
     "sampler-made": "the sampler was made at {place}",

@@ -416,6 +416,10 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         "the samplers of {loader} shuffle with another seed on each of {ranks}: some samples go to "
         "several ranks and others to none"
     ),
+    "data-differ": (
+        "{ranks} give {loader} the same data in another order or selection: each of them divides "
+        "another list"
+    ),
     "splits-differ": (
         "{ranks} split the data of {loader} differently: each of them divides a different part"
     ),

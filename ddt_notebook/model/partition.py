@@ -112,10 +112,15 @@ class LoaderPartition:
     made_at, sampled_at, split_at
         The lines that made the loader, its distributed sampler, and the `Subset` that is its data
         set, for example by `random_split`; None if not known.
+    seeded_at
+        The line that seeded torch's random numbers with the sampler's seed; None if none did.
     sampled_in
         The file of the installed library that made the distributed sampler: ``"deepspeed/…"``.
     subset, subset_size
         Digest and number of the samples that a `Subset` selects; None if the data set is not one.
+    held_order, held, held_repeated
+        Numbers for the order of the first samples that the data set keeps in memory, and for some
+        of them by content, and how many of them repeat another one; None if that is not known.
     padding
         How many samples the sampler repeats at most to fill the last batches of all ranks; None if
         it repeats none or, like a `DistributedSampler`, as many as equal parts need.
@@ -152,10 +157,14 @@ class LoaderPartition:
     seed: int | None = None
     made_at: Position | None = None
     sampled_at: Position | None = None
+    seeded_at: Position | None = None
     sampled_in: str = ""
     split_at: Position | None = None
     subset: int | None = None
     subset_size: int | None = None
+    held_order: int | None = None
+    held: tuple[int, ...] = ()
+    held_repeated: int = 0
     padding: int | None = None
     drop_last: bool = False
     workers: int = 0

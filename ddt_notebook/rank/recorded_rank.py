@@ -62,6 +62,7 @@ from .probes import (
     polled_files,
     replicated,
     schedules,
+    seeds,
     shown,
     simulated,
     summed_activations,
@@ -239,6 +240,7 @@ class RecordedRank:
         self._server = self._listen()
         for probe in (
             loaders,
+            seeds,
             training,
             checkpoints,
             schedules,

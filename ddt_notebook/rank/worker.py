@@ -72,6 +72,7 @@ from .probes import (
     registry,
     replicated,
     schedules,
+    seeds,
     shown,
     simulated,
     summed_activations,
@@ -159,7 +160,16 @@ class Rank:
         observe_handled_errors(self._branch_events)
         if self._recording:
             self._group.calls.attach(RingWriter(self._directory / f"rank{rank}.calls"))
-            for probe in (loaders, training, checkpoints, schedules, shown, polled_files, builds):
+            for probe in (
+                loaders,
+                seeds,
+                training,
+                checkpoints,
+                schedules,
+                shown,
+                polled_files,
+                builds,
+            ):
                 probe.install()
             threads.RECORD.attach(self._directory / f"rank{rank}.threads")
             ended_threads.install()

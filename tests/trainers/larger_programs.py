@@ -28,14 +28,14 @@ def make_net():
     torch.manual_seed(1)
     return nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 1))
 """
-_ACCELERATE = (
+ACCELERATE = (
     _DATA
     + """
 from accelerate import Accelerator
 from accelerate.utils import ProjectConfiguration, set_seed
 """
 )
-_TRAINER = (
+TRAINER = (
     _DATA
     + """
 from transformers import EarlyStoppingCallback, Trainer, TrainerCallback, TrainingArguments
@@ -71,7 +71,7 @@ def arguments(**more):
     return TrainingArguments(**{**given, **more})
 """
 )
-_LIGHTNING = (
+LIGHTNING = (
     _DATA
     + """
 import logging
@@ -113,7 +113,7 @@ def trainer(**more):
     return L.Trainer(**{**given, **more})
 """
 )
-_FABRIC = (
+FABRIC = (
     _DATA
     + """
 import lightning as L
@@ -129,7 +129,7 @@ def start():
 )
 
 HEALTHY = {
-    "accelerate stops by a trigger": _ACCELERATE
+    "accelerate stops by a trigger": ACCELERATE
     + """
 def main():
     accelerator = Accelerator(cpu=True)
@@ -153,7 +153,7 @@ def main():
 
 main()
 """,
-    "accelerate accumulates": _ACCELERATE
+    "accelerate accumulates": ACCELERATE
     + """
 def main():
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
@@ -179,7 +179,7 @@ def main():
 
 main()
 """,
-    "accelerate saves and loads its state": _ACCELERATE
+    "accelerate saves and loads its state": ACCELERATE
     + """
 def main():
     folder = os.path.join(tempfile.gettempdir(), "accelerate-state-" + os.environ["MASTER_PORT"])
@@ -204,7 +204,7 @@ def main():
 
 main()
 """,
-    "accelerate gathers metrics": _ACCELERATE
+    "accelerate gathers metrics": ACCELERATE
     + """
 def main():
     accelerator = Accelerator(cpu=True)
@@ -234,7 +234,7 @@ def main():
 
 main()
 """,
-    "accelerate trains on folds": _ACCELERATE
+    "accelerate trains on folds": ACCELERATE
     + """
 def main():
     accelerator = Accelerator(cpu=True)
@@ -259,7 +259,7 @@ def main():
 
 main()
 """,
-    "trainer stops early": _TRAINER
+    "trainer stops early": TRAINER
     + """
 def errors(found):
     return {"error": float(abs(found.predictions - found.label_ids).mean())}
@@ -277,7 +277,7 @@ run = Trainer(
 run.train()
 print(run.evaluate())
 """,
-    "trainer's callback prints": _TRAINER
+    "trainer's callback prints": TRAINER
     + """
 class Say(TrainerCallback):
     def on_log(self, args, state, control, logs=None, **kwargs):
@@ -295,7 +295,7 @@ run.save_model()
 if run.is_world_process_zero():
     print(sorted(os.listdir(run.args.output_dir)))
 """,
-    "trainer accumulates": _TRAINER
+    "trainer accumulates": TRAINER
     + """
 class Weighted(Trainer):
     def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
@@ -315,7 +315,7 @@ run = Weighted(
 )
 run.train()
 """,
-    "trainer reads a stream": _TRAINER
+    "trainer reads a stream": TRAINER
     + """
 class Stream(torch.utils.data.IterableDataset):
     def __iter__(self):
@@ -327,7 +327,7 @@ class Stream(torch.utils.data.IterableDataset):
 run = Trainer(model=Net(), args=arguments(max_steps=3), train_dataset=Stream())
 run.train()
 """,
-    "trainer resumes": _TRAINER
+    "trainer resumes": TRAINER
     + """
 folder = os.path.join(tempfile.gettempdir(), "trainer-resumes-" + os.environ["MASTER_PORT"])
 given = dict(save_strategy="steps", save_steps=2, output_dir=folder, save_total_limit=2)
@@ -336,7 +336,7 @@ again = Trainer(model=Net(), args=arguments(max_steps=6, **given), train_dataset
 again.train(resume_from_checkpoint=True)
 print(again.predict(Rows(9, 5)).metrics)
 """,
-    "lightning keeps the best": _LIGHTNING
+    "lightning keeps the best": LIGHTNING
     + """
 class Model(Base):
     def validation_step(self, batch, number):
@@ -351,7 +351,7 @@ run = trainer(
 )
 run.fit(Model(), *loaders())
 """,
-    "lightning's data module": _LIGHTNING
+    "lightning's data module": LIGHTNING
     + """
 class Data(L.LightningDataModule):
     def prepare_data(self):
@@ -377,7 +377,7 @@ model, data, run = Model(), Data(), trainer()
 run.fit(model, data)
 run.test(model, data, verbose=False)
 """,
-    "lightning trains two networks": _LIGHTNING
+    "lightning trains two networks": LIGHTNING
     + """
 class Pair(L.LightningModule):
     def __init__(self):
@@ -413,7 +413,7 @@ class Pair(L.LightningModule):
 
 trainer(strategy="ddp_find_unused_parameters_true").fit(Pair(), loaders()[0])
 """,
-    "lightning accumulates": _LIGHTNING
+    "lightning accumulates": LIGHTNING
     + """
 class Model(Base):
     def configure_optimizers(self):
@@ -427,7 +427,7 @@ class Model(Base):
 
 trainer(accumulate_grad_batches=2, gradient_clip_val=0.5).fit(Model(), loaders()[0])
 """,
-    "lightning gathers predictions": _LIGHTNING
+    "lightning gathers predictions": LIGHTNING
     + """
 class Model(Base):
     def on_validation_epoch_start(self):
@@ -448,7 +448,7 @@ class Model(Base):
 
 trainer().fit(Model(), *loaders())
 """,
-    "fabric saves and loads": _FABRIC
+    "fabric saves and loads": FABRIC
     + """
 fabric = start()
 net = make_net()
@@ -466,7 +466,7 @@ for epoch in range(2):
 fabric.load(file, state)
 fabric.print("steps", state["step"])
 """,
-    "fabric accumulates": _FABRIC
+    "fabric accumulates": FABRIC
     + """
 fabric = start()
 net = make_net()
@@ -481,7 +481,7 @@ for number, (x, y) in enumerate(loader):
         optimizer.step()
         optimizer.zero_grad()
 """,
-    "fabric reduces its metrics": _FABRIC
+    "fabric reduces its metrics": FABRIC
     + """
 fabric = start()
 net = make_net()
@@ -505,7 +505,7 @@ for epoch in range(2):
     if fabric.is_global_zero:
         print("epoch", epoch, "error", (total[0] / total[1]).item())
 """,
-    "fabric trains on folds": _FABRIC
+    "fabric trains on folds": FABRIC
     + """
 fabric = start()
 x, y = make_data(60)
@@ -520,7 +520,7 @@ for fold in range(2):
         optimizer.step()
     fabric.barrier()
 """,
-    "fabric stops together": _FABRIC
+    "fabric stops together": FABRIC
     + """
 fabric = start()
 net = make_net()
@@ -569,7 +569,7 @@ _BY_RANK = ("collective-under-rank-condition",)
 
 FAULTS = {
     "accelerate stops by each rank's loss": Fault(
-        _ACCELERATE
+        ACCELERATE
         + """
 class Patience:
     def __init__(self, patience):
@@ -612,7 +612,7 @@ main()
         (*_LOCAL, "uneven-iterations"),
     ),
     "accelerate saves on the main process": Fault(
-        _ACCELERATE
+        ACCELERATE
         + """
 def main():
     project = ProjectConfiguration(tempfile.mkdtemp(), automatic_checkpoint_naming=True)
@@ -640,7 +640,7 @@ main()
         _BY_RANK,
     ),
     "accelerate accumulates differently": Fault(
-        _ACCELERATE
+        ACCELERATE
         + """
 def main():
     steps = 3 if os.environ["LOCAL_RANK"] == "0" else 1
@@ -667,7 +667,7 @@ main()
         ("trainer-arguments-differ",),
     ),
     "accelerate trains what it unwrapped": Fault(
-        _ACCELERATE
+        ACCELERATE
         + """
 def main():
     accelerator = Accelerator(cpu=True)
@@ -693,7 +693,7 @@ main()
         ("module-called-past-ddp",),
     ),
     "accelerate prints one rank's error": Fault(
-        _ACCELERATE
+        ACCELERATE
         + """
 def main():
     accelerator = Accelerator(cpu=True)
@@ -726,7 +726,7 @@ main()
         ("metric-not-reduced",),
     ),
     "trainer stops by each rank's metric": Fault(
-        _TRAINER
+        TRAINER
         + """
 class Own(Trainer):
     def evaluate(self, *args, **kwargs):
@@ -758,7 +758,7 @@ run.train()
         (*_LOCAL, "uneven-iterations", "different-collectives", "rank-skips-collective"),
     ),
     "trainer's loss leaves the model out": Fault(
-        _TRAINER
+        TRAINER
         + """
 class Filtered(Trainer):
     def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
@@ -778,7 +778,7 @@ run.train()
         (*_LOCAL, "different-collectives", "uneven-iterations"),
     ),
     "trainer's steps differ": Fault(
-        _TRAINER
+        TRAINER
         + """
 rank = int(os.environ["RANK"])
 budget = 7 if rank == 0 else 5
@@ -792,7 +792,7 @@ print("done")
         ("trainer-arguments-differ",),
     ),
     "trainer's own share is shown before a prediction": Fault(
-        _TRAINER
+        TRAINER
         + """
 run = Trainer(model=Net(), args=arguments(), train_dataset=Rows(50), eval_dataset=Rows(40, 5))
 run.train()
@@ -812,7 +812,7 @@ print(len(run.predict(Rows(9, 6)).predictions))
         ("metric-not-reduced",),
     ),
     "lightning gathers on rank 0": Fault(
-        _LIGHTNING
+        LIGHTNING
         + """
 class Model(Base):
     def on_validation_epoch_start(self):
@@ -836,7 +836,7 @@ trainer().fit(Model(), *loaders())
         _BY_RANK,
     ),
     "lightning logs some losses": Fault(
-        _LIGHTNING
+        LIGHTNING
         + """
 class Model(Base):
     def validation_step(self, batch, number):
@@ -854,7 +854,7 @@ trainer().fit(Model(), *loaders())
         ("rank-skips-collective",),
     ),
     "lightning's limits differ": Fault(
-        _LIGHTNING
+        LIGHTNING
         + """
 limit = 6 if os.environ["RANK"] == "0" else 4
 run = trainer(limit_train_batches=limit)
@@ -866,7 +866,7 @@ run.fit(Base(), loaders()[0])
         ("trainer-arguments-differ",),
     ),
     "fabric saves on rank 0": Fault(
-        _FABRIC
+        FABRIC
         + """
 fabric = start()
 net = make_net()
@@ -887,7 +887,7 @@ for epoch in range(2):
         _BY_RANK,
     ),
     "fabric skips a bad batch": Fault(
-        _FABRIC
+        FABRIC
         + """
 fabric = start()
 net = make_net()
@@ -910,7 +910,7 @@ for epoch in range(2):
         (*_LOCAL, "uneven-iterations", "different-collectives"),
     ),
     "fabric divides the sum of all by its own count": Fault(
-        _FABRIC
+        FABRIC
         + """
 fabric = start()
 net = make_net()
@@ -930,7 +930,7 @@ fabric.print(f"error {total:.4f}")
         ("sum-over-own-count",),
     ),
     "fabric reads the same data": Fault(
-        _FABRIC
+        FABRIC
         + """
 fabric = start()
 net = make_net()

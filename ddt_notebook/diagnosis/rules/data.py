@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
-from itertools import pairwise
+from itertools import combinations, pairwise
 from operator import or_
 
 from ddt_notebook.diagnosis import replicas
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Fact, Finding, Place
+from ddt_notebook.model.finding import Values
 from ddt_notebook.model.partition import Division, unpack_indices
 from ddt_notebook.model.training import RankTraining, ReplicatedTensor, SummedForward
 from ddt_notebook.program.gradients import inputs_from
 from ddt_notebook.program.sharded_values import shares_in_class
 
-from .loaders import Shared, samples, shared_loaders, used_loaders
+from .loaders import Loaders, Shared, samples, shared_loaders, used_loaders
 from .parallel_groups import take_parts
 
 #: From this share on, a gap beside the shards may be a split for another use. From 0.025 to 0.2
@@ -28,6 +29,9 @@ _SPLIT_OFF = 0.1
 NEARLY_ALL = 0.9
 #: Equal samples of two ranks may be a coincidence up to this number. Chosen, not measured.
 _FEW_EQUAL = 2
+#: Of samples drawn from a small range, about twice as many are equal by chance on two ranks as
+#: repeat on one of them, if each rank draws as many.
+_CHANCE = 4
 #: A program that feeds fewer different inputs may measure something. Chosen, not measured.
 _DIFFERENT_INPUTS = 2
 #: So many different inputs in turn, equal on all ranks, are no coincidence. Chosen, not measured.
@@ -120,14 +124,61 @@ def samplers_disagree(context: Context) -> Iterator[Finding]:
             facts = [Fact(kind="sampler-seeds", ranks=tuple(loaders), values={"seeds": seeds})]
             made = shared.context.place(shared.first().sampled_at, "created")
             facts += [Fact(kind="sampler-made", place=made)] if made is not None else []
+            facts += _seeded(shared)
+            facts += _split(shared) if len(splits) > 1 else []
             yield _disagree(shared, "samplers-shuffle-apart", "sampler-seeded-by-rank", facts)
         elif len(splits) > 1 and len(sizes) == 1:
             both = _trained_and_evaluated(shared)
             leaked = Fact(kind="trained-and-evaluated", values={"samples": both})
             facts = [leaked] if both else []
-            split = shared.context.place(shared.first().split_at, "called")
-            facts += [Fact(kind="split-at", place=split)] if split is not None else []
+            facts += _split(shared)
             yield _disagree(shared, "splits-differ", "split-differs", facts)
+        elif len(sizes) == 1 and (common := _held_apart(loaders)):
+            held = Fact(kind="held-apart", ranks=tuple(loaders), values=common)
+            yield conclude(
+                "C.7",
+                "data-differ",
+                cause="split-differs",
+                ranks=loaders,
+                values={"loader": shared.name},
+                places=shared.places(),
+                facts=[held],
+                case="data",
+            )
+
+
+def _split(shared: Shared) -> list[Fact]:
+    split = shared.context.place(shared.first().split_at, "called")
+    return [Fact(kind="split-at", place=split)] if split is not None else []
+
+
+def _seeded(shared: Shared) -> Iterator[Fact]:
+    """Yield the lines that seeded torch with the samplers' seeds, unless a sampler has another."""
+    if any(loader.seeded_at is None for loader in shared.loaders.values()):
+        return
+    lines = {loader.seeded_at for loader in shared.loaders.values()}
+    for line in lines:
+        ranks = tuple(rank for rank, one in shared.loaders.items() if one.seeded_at == line)
+        place = shared.context.place(line, "called")
+        yield Fact(kind="seeded-at", place=place, ranks=ranks)
+
+
+def _held_apart(loaders: Loaders) -> Values | None:
+    """Whether ranks hold the same samples at other places, and how many were found.
+
+    Samples of which many repeat within a rank may be equal by chance, such as numbers drawn from a
+    small range.
+    """
+    orders = {loader.held_order for loader in loaders.values()}
+    if None in orders or len(orders) == 1:
+        return None
+    held = [set(loader.held) for loader in loaders.values()]
+    alike = all(one == held[0] for one in held)
+    common = max(len(one & other) for one, other in combinations(held, 2))
+    repeated = max(loader.held_repeated for loader in loaders.values())
+    if common <= max(_FEW_EQUAL, _CHANCE * repeated):
+        return None
+    return {"common": common, "compared": min(map(len, held)), "alike": alike}
 
 
 def _disagree(shared: Shared, kind: str, cause: str, facts: list[Fact]) -> Finding:

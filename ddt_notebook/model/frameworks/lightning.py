@@ -10,6 +10,8 @@ FIT = "Trainer.fit"
 LOG, LOGGED = "LightningModule.log", "names in self.log(…, sync_dist=True)"
 #: The first call of each name with ``sync_dist=True``.
 LOGGED_AT = "LightningModule.log(sync_dist=True)"
+#: Each change of ``sync_dist`` in calls for one name: whether the rank averages it now.
+SYNC, SYNCED = "LightningModule.log(sync_dist)", "sync_dist of"
 #: Arguments that decide how many steps there are, and what comes between them.
 ARGUMENTS = (
     *("max_steps", "max_epochs", "limit_train_batches", "limit_val_batches"),
@@ -22,11 +24,12 @@ FRAMEWORK = Description(
     name="lightning",
     title="Lightning",
     in_ranks="ddt_notebook.rank.frameworks.lightning:Lightning",
-    settings_calls=(FIT, LOG),
+    settings_calls=(FIT, LOG, SYNC),
     settings_of="training",
     causes={
         **dict.fromkeys(ARGUMENTS, "trainer-arguments-differ"),
         "names": "rank-skips-collective",
+        "sync_dist": "rank-skips-collective",
     },
     given_at={LOGGED: LOGGED_AT},
     callbacks=tuple((f"{name}.trainer.call", "_call_callback_hooks") for name in _PACKAGES),

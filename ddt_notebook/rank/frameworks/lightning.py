@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import json
 import re
 import sys
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ...model.frameworks.lightning import ARGUMENTS, FIT, LOG, LOGGED, LOGGED_AT
+from ...model.frameworks.lightning import (
+    ARGUMENTS,
+    FIT,
+    LOG,
+    LOGGED,
+    LOGGED_AT,
+    SYNC,
+    SYNCED,
+)
 from ...wire.records import CallRecord
 from ..after_import import AfterImport
 from ..forked_ranks import REFUSED
@@ -111,17 +121,31 @@ def _logged(connector: Any) -> dict[str, str]:
 
 
 def _watch_log(calls: CallLog, package: str, module: ModuleType) -> None:
-    """Record the line that first logs each name whose values are averaged."""
+    """Record the line that first logs each name whose values are averaged.
+
+    Also recorded is each change of ``sync_dist`` in calls for one name: a value of a step is
+    averaged in the call, by the ranks that ask for it.
+    """
     owner = getattr(module, "LightningModule", None)
     original = getattr(owner, "log", None)
     if owner is None or original is None:
         return  # another version
     seen: set[tuple[str, CodeType, int]] = set()
+    synced: dict[str, bool] = {}
+    changes = itertools.count(1)
 
     @functools.wraps(original)
     def log(self: Any, name: str, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        if kwargs.get("sync_dist"):
+        asked = bool(kwargs.get("sync_dist"))
+        if synced.get(name) is not asked and (name in synced or len(synced) < _MOST_NAMES):
+            number = next(changes)
+            if number <= _MOST_NAMES:
+                synced[name] = asked
+                given = json.dumps({f"{SYNCED} {name}": str(asked)})
+                record = CallRecord(op=SYNC, kind="setup", number=number, reduce_op=given)
+                calls.record(record, lambda: None, package)
+        if asked:
             caller = sys._getframe(1)
             at = name, caller.f_code, caller.f_lineno
             if at not in seen and len(seen) < _MOST_NAMES:

@@ -6,9 +6,12 @@ The notes are a few counters, so that they cost nothing in a training step.
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
 from typing import Any
+
+import torch
 
 from ...model.shown import EvaluatedInput
 from .fingerprints import joint_content, on_cpu
@@ -29,6 +32,8 @@ class EvaluationRecord:
         self.graded: bool | None = None
         #: Is called with what is given at the next exchange; None if that is not known.
         self.on_exchange: Callable[[tuple[Any, ...] | None], None] | None = None
+        #: Tensors that are known to hold no values of other ranks, by the place of their elements.
+        self.own: weakref.WeakValueDictionary[int, torch.Tensor] = weakref.WeakValueDictionary()
         self.begin_run()
 
     def begin_run(self) -> None:
@@ -46,8 +51,19 @@ class EvaluationRecord:
     def exchanges_data(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Called before each call that gives this rank data of other ranks."""
         self.exchanges += 1
+        if self.own:
+            for given in (*args, *kwargs.values()):
+                for one in given if isinstance(given, (list, tuple)) else (given,):
+                    if isinstance(one, torch.Tensor):
+                        self.own.pop(one.data_ptr(), None)
         if self.on_exchange is not None:
             self.on_exchange((*args, *kwargs.values()))
+
+    def computes(self, result: Any) -> None:
+        """Called with what a metric computed from this rank's own state."""
+        for part in result.values() if isinstance(result, dict) else (result,):
+            if type(part) is torch.Tensor:
+                self.own[part.data_ptr()] = part
 
     def reads_data(self) -> None:
         """Called when this rank reads what other ranks have written."""

@@ -35,9 +35,10 @@ from ...model.partition import LoaderPartition
 from ...model.torch_features import LOADERS
 from .. import torch_private
 from ..user_signals import let_through
-from . import accumulated, checkpoints, evaluations, left_states, training
+from . import accumulated, checkpoints, evaluations, left_states, seeds, training
 from .fingerprints import joint_content, on_cpu
 from .frames import calling_package, user_line
+from .held_samples import held
 
 _MAX_LOADERS = 16
 _MAX_EPOCHS = 20
@@ -268,8 +269,24 @@ class LoaderRecord:
                 log.loader = weakref.ref(loader)
                 log.made += 1
                 return log
-        self.logs = [*self.logs, new_log(loader, where)][-_MAX_LOADERS:]
-        return self.logs[-1]
+        log = new_log(loader, where)
+        log.about = _with_held(log.about, loader)
+        self.logs = [*self.logs, log][-_MAX_LOADERS:]
+        return log
+
+
+def _with_held(about: LoaderPartition, loader: DataLoader[Any]) -> LoaderPartition:
+    """The loader with what its data set holds, if a sampler divides it.
+
+    Samples of an undivided data set are compared by index and content as they come.
+    """
+    dataset: Any = loader.dataset
+    while isinstance(dataset, Subset):
+        dataset = dataset.dataset
+    holds = held(dataset, about.dataset_size) if about.replicas is not None else None
+    if holds is None:
+        return about
+    return replace(about, held_order=holds.order, held=holds.contents, held_repeated=holds.repeated)
 
 
 def _alike(log: LoaderLog, new: LoaderLog) -> bool:
@@ -421,6 +438,7 @@ def new_log(loader: DataLoader[Any], where: Position | None) -> LoaderLog:
             made_at=_made_at(loader),
             sampled_at=_made_at(loader.sampler),
             sampled_in=_made_in(loader.sampler),
+            seeded_at=seeds.SEEDED_AT.get(getattr(loader.sampler, "seed", None)),  # type: ignore[arg-type]
             split_at=_made_at(loader.dataset) if subsets else None,
         ),
         loader=weakref.ref(loader),

@@ -26,7 +26,15 @@ from ...model.shown import OwnResults, RankShown, ShownNumber, ShownValue
 from ...model.user_code import is_user_code
 from ..after_import import AfterImport
 from ..user_signals import let_through
-from . import accumulated, evaluations, exchanged, loaders, training, written_files
+from . import (
+    accumulated,
+    evaluations,
+    exchanged,
+    loaders,
+    own_metrics,
+    training,
+    written_files,
+)
 from .frames import local_variables, path_in_torch, user_frames, user_line
 
 #: Lines that read or write, values that are shown, and characters of a line of output. They bound
@@ -80,6 +88,8 @@ class Reads:
     weighted: float = 0.0
     weights: int = 0
     exchanged: bool = False
+    #: Whether what was read last was computed without any other rank.
+    own: bool = False
 
     def add(self, value: float, samples: int) -> None:
         """Add a value that was read after a batch of this many samples."""
@@ -197,11 +207,14 @@ class ShownRecord:
             exchanged.RECORD.reads(values, frame, batch)
         feed, callers = _feed(), _callers(frame)
         # one line may read several values
-        number = self._read((code, frame.f_lasti, callers, 0), feed, values, frame)
+        own = bool(evaluations.RECORD.own) and tensor.data_ptr() in evaluations.RECORD.own
+        number = self._read((code, frame.f_lasti, callers, 0), feed, values, frame, own)
         if number:
-            self._read((code, frame.f_lasti, callers, number), feed, values, frame)
+            self._read((code, frame.f_lasti, callers, number), feed, values, frame, own)
 
-    def _read(self, key: _Read, feed: loaders.Pass | None, values: Any, frame: FrameType) -> int:
+    def _read(
+        self, key: _Read, feed: loaders.Pass | None, values: Any, frame: FrameType, own: bool
+    ) -> int:
         """Add what was read; returns which one after the last batch it was, 0 if unknown."""
         backwards = training.RECORD.backwards
         before = self.reads.get(key)
@@ -218,7 +231,8 @@ class ShownRecord:
                 return 0
             before = self.reads[key] = Reads(_position(frame), backwards, feed, key[3])
         record = evaluations.RECORD
-        before.exchanged |= record.exchanges != record.exchanges_at_input
+        before.own = own
+        before.exchanged |= not own and record.exchanges != record.exchanges_at_input
         samples = feed.last_samples if feed is not None else 0
         for value in values if isinstance(values, list) else [values]:
             if isinstance(value, (int, float)) and math.isfinite(value):
@@ -266,13 +280,14 @@ class ShownRecord:
         own = [
             reads
             for reads in current.values()
-            if not reads.exchanged and (unexchanged or _was_not_given(reads))
+            if not reads.exchanged and (unexchanged or reads.own or _was_not_given(reads))
         ]
         for number in numbers:
             value = float(number[0])
             found = _source(own, value, _tolerance(number, value))
             if found is not None:
-                self._show(*found, value, whole or line, number[0], beside=not unexchanged)
+                alone = unexchanged or found[0].own
+                self._show(*found, value, whole or line, number[0], beside=not alone)
 
     def _exchanged_numbers(self, line: str, whole: str) -> None:
         """Note the numbers of a line of output that may be computed from those of all ranks."""
@@ -397,6 +412,7 @@ def install() -> None:
         AfterImport(module, _wrap_writer).install()
     for name, owner, function in _LOGGERS:
         AfterImport(name, functools.partial(_wrap_logger, owner, function)).install()
+    own_metrics.install()
     written_files.install(lambda: RECORD.listens, _in_file, _from_file)
 
 

@@ -125,6 +125,44 @@ class TestSamplersThatDisagree:
         one = {**fields, "seed": fields["seed"] and 1}
         assert causes(diagnose(scene(sampled(EVEN, 0, **one), sampled(ODD, 1, **fields)))) == []
 
+    def test_the_line_that_seeded_the_samplers(self) -> None:
+        parts = [
+            sampled(EVEN, 0, shuffles=True, seed=1, seeded_at=at(1)),
+            sampled(ODD, 1, shuffles=True, seed=2, seeded_at=at(1)),
+        ]
+        (finding,) = diagnose(scene(*parts)).findings
+        seeded = facts(finding)["seeded-at"]
+        assert seeded.place is not None
+        assert (seeded.place.line, seeded.ranks) == (1, (0, 1))
+        assert "seeded-at" not in facts(
+            diagnose(scene(parts[0], replace(parts[1], seeded_at=None))).findings[0]
+        )
+
+    @pytest.mark.parametrize(
+        ("held", "named"),
+        [
+            ((tuple(range(20)), tuple(range(20))), True),  # another order
+            ((tuple(range(20)), tuple(range(10, 30))), True),  # another selection
+            ((tuple(range(20)), tuple(range(18, 38))), False),  # may be a coincidence
+            ((tuple(range(20)), tuple(range(20, 40))), False),  # each rank has its own
+        ],
+    )
+    def test_data_in_another_order(self, held: tuple[tuple[int, ...], ...], named: bool) -> None:
+        parts = [
+            sampled(part, r, held_order=r, held=mine)
+            for r, (part, mine) in enumerate(zip((EVEN, ODD), held, strict=True))
+        ]
+        report = diagnose(scene(*parts))
+        assert causes(report) == ([("split-differs", [0, 1])] if named else [])
+        if named:
+            assert "sort" in report.findings[0].fixes[0].advice
+        alike = [replace(one, held_order=1) for one in parts]
+        assert causes(diagnose(scene(*alike))) == []
+        drawn = [replace(one, held_repeated=12) for one in parts]  # from a small range
+        assert causes(diagnose(scene(*drawn))) == []
+        unknown = [replace(parts[0], held_order=None), parts[1]]
+        assert causes(diagnose(scene(*unknown))) == []
+
     def split(self, *digests: int, size: int = 12, evaluated: list[int] | None = None) -> Report:
         place = at(1)
         parts = [

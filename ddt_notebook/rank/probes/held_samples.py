@@ -1,0 +1,116 @@
+"""Identifies the samples that a data set holds, without asking it for any of them.
+
+A data set may read a file or draw a random crop when it is asked for a sample, so only what it
+keeps in memory is looked at: lists, tensors and arrays that are as long as itself.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..user_signals import let_through
+from .fingerprints import has_content, sketch
+
+#: The first samples, of which as many numbers are kept: the smallest, so that two data sets that
+#: have samples in common keep common numbers.
+_SAMPLES, _KEPT = 1024, 256
+#: What is read of one sample.
+_MAX_BYTES, _MAX_PARTS, _MAX_DEPTH = 4096, 32, 4
+#: Rows of a table of Hugging Face's ``datasets`` are read only if it is this small.
+_TABLE_BYTES = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Numbers for the first samples of a data set: for their order, and for each by content."""
+
+    order: int
+    contents: tuple[int, ...]
+    repeated: int
+
+
+def held(dataset: Any, size: int | None) -> Held | None:
+    """What a data set of this size holds; None if that is not in memory, or not understood."""
+    if not size or size < 2:
+        return None
+    try:
+        rows = [_together(parts) for parts in _rows(dataset, size)]
+    except Exception as error:  # noqa: BLE001  (a data set may be of any class)
+        let_through(error)
+        return None
+    if not rows:
+        return None
+    different = set(rows)
+    return Held(hash(tuple(rows)), tuple(sorted(different)[:_KEPT]), len(rows) - len(different))
+
+
+def _rows(dataset: Any, size: int) -> Iterator[tuple[int, ...]]:
+    columns = [one for one in _columns(dataset) if _is_as_long(one, size)]
+    numbers = [_numbers(one, min(size, _SAMPLES)) for one in columns]
+    return zip(*numbers, strict=True) if numbers and None not in numbers else iter(())  # type: ignore[arg-type]
+
+
+def _columns(dataset: Any) -> list[Any]:
+    """What holds the samples of a data set."""
+    if type(dataset) in (list, tuple):
+        return [dataset]
+    own = getattr(dataset, "__dict__", {})
+    if isinstance(own.get("tensors"), tuple):  # TensorDataset
+        return list(own["tensors"])
+    if "_indices" in own and "_data" in own:  # Hugging Face's datasets
+        return [_of_table(own["_data"], own["_indices"])]
+    return list(own.values())
+
+
+def _of_table(data: Any, indices: Any) -> list[Any]:
+    first = data.slice(0, 1).to_pylist() if data.nbytes < _TABLE_BYTES else []
+    if indices is not None:  # a selection or another order of the rows of one file
+        return [[first, index] for index in indices.column(0).to_pylist()]
+    return data.to_pylist() if first else []
+
+
+def _is_as_long(one: Any, size: int) -> bool:
+    if isinstance(one, (torch.Tensor, np.ndarray)):
+        return one.ndim > 0 and len(one) == size
+    return type(one) in (list, tuple) and len(one) == size
+
+
+def _numbers(column: Any, count: int) -> list[int] | None:
+    if isinstance(column, torch.Tensor):
+        if type(column) is not torch.Tensor or not has_content(column) or not column.is_cpu:
+            return None
+        return [sketch(row) for row in column.detach()[:count]]
+    found = [_number(one, 0) for one in column[:count]]
+    return None if None in found else found  # type: ignore[return-value]
+
+
+def _number(value: Any, depth: int) -> int | None:
+    """A number for a part of a sample, the same in every process; None if it is not understood."""
+    if isinstance(value, torch.Tensor):
+        return sketch(value) if type(value) is torch.Tensor and value.is_cpu else None
+    if isinstance(value, (str, PurePath)):
+        return zlib.crc32(str(value)[:_MAX_BYTES].encode(errors="replace"))
+    if isinstance(value, bytes):
+        return zlib.crc32(value[:_MAX_BYTES])
+    if value is None or isinstance(value, (bool, int, float, np.generic)):
+        return zlib.crc32(repr(value).encode())
+    if isinstance(value, np.ndarray):
+        plain = value.dtype.kind in "biufcSU"
+        return zlib.crc32(value.reshape(-1)[:_MAX_BYTES].tobytes()) if plain else None
+    if depth < _MAX_DEPTH and isinstance(value, Mapping):
+        return _number([part for pair in value.items() for part in pair], depth)
+    if depth < _MAX_DEPTH and isinstance(value, Sequence):
+        parts = [_number(part, depth + 1) for part in value[:_MAX_PARTS]]
+        return None if None in parts else _together((len(value), *parts))  # type: ignore[arg-type]
+    return None
+
+
+def _together(parts: tuple[int, ...]) -> int:
+    return parts[0] if len(parts) == 1 else hash(parts) & 0xFFFFFFFFFFFF
