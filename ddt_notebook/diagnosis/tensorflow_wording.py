@@ -74,8 +74,8 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         "TensorFlow gives a worker whose data have ended empty batches until all have ended"
     ),
     "profiler-crashed": (
-        "TensorFlow's profiler, which times a traced run, crashed at its end: this is no fault of "
-        "the program; run it again, or without a trace"
+        "TensorFlow's profiler crashed as it collected its events, which TensorFlow 2.21 does now "
+        "and then: run without it, such as TensorBoard(profile_batch=0), or ask for a traced run"
     ),
     "steps-went-on": "the steps of {place} went on with them",
     "batch-not-finite": "batch {batch} of {ranks} holds nan or inf",

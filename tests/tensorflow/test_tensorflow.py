@@ -389,6 +389,37 @@ def test_the_timeline_shows_what_graphs_do(session: ddt.Session) -> None:
             assert call.entered_s <= step.arrivals_s[rank] <= step.ends_s[rank]
 
 
+_CRASHES = """
+from tensorflow.python.profiler.internal import _pywrap_profiler
+
+begin = _pywrap_profiler.ProfilerSession
+
+class Crashes:
+    def __init__(self):
+        self.session = begin()
+
+    def start(self, *args):
+        self.session.start(*args)
+
+    def export_to_tb(self):
+        os.abort()
+
+_pywrap_profiler.ProfilerSession = Crashes
+"""
+
+
+def test_a_crash_of_the_profiler_costs_no_rank() -> None:
+    with ddt.Session(2, framework="tensorflow") as session:
+        assert session.run(HEAD + _CRASHES).ok
+        result = session.run(CUSTOM_LOOP, trace=True)
+        assert result.ok, str(ddt.diagnose(result))
+        for traced in result.snapshot.timeline:
+            assert len(traced.steps_us) == 6
+            assert "backward" not in {span.kind for span in traced.spans()}
+        again = session.run("print(float(loss) > 0)")
+        assert set(again.outputs.values()) == {"True\n"}, str(again)
+
+
 def test_data_that_cannot_be_counted_are_said(session: ddt.Session) -> None:
     source = (
         HEAD

@@ -42,8 +42,8 @@ _UNDIVIDED = ("", "AutoShardPolicy.OFF")
 _FEW_EQUAL = 2
 #: Of fewer batches the size may be that of a last one. Chosen, not measured.
 _ENOUGH_BATCHES = 3
-#: Where a traced run ends TensorFlow's profiler.
-_TRACE = "ddt_notebook/rank/frameworks/tensorflow_trace.py"
+#: Where a program ends TensorFlow's profiler; the callback TensorBoard does so, too.
+_PROFILERS = ("tensorflow/python/profiler/profiler_v2.py", "tensorflow/python/eager/profiler.py")
 #: Causes that only say that calls of different places met.
 _OTHER_CALLS, _KEEPS = "different-collectives", "keeps-from-line"
 _OUT_OF_STEP = frozenset({_OTHER_CALLS, "dtype-differs", "shape-differs", "uneven-iterations"})
@@ -336,9 +336,9 @@ def explained(context: Context, finding: Finding) -> Finding:
 
 
 def _profiler_crashed(finding: Finding) -> Finding:
-    """Return a finding that says so if TensorFlow's profiler crashed, which a trace had begun."""
+    """Return a finding that says so if TensorFlow's profiler crashed, which the program began."""
     places = [fact.place for fact in finding.facts if fact.kind == "crash-frame"]
-    if not any(place is not None and place.file.endswith(_TRACE) for place in places):
+    if not any(place is not None and place.file.endswith(_PROFILERS) for place in places):
         return finding
     return replace(finding, facts=[Fact(kind="profiler-crashed"), *finding.facts], fixes=[])
 

@@ -6,19 +6,16 @@ wait for data, and each collective. A step ends with a graph that contains an op
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import tempfile
 import time
 import weakref
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from ...model.timeline import BACKWARD, IN_GRAPH, OPTIMIZER_STEP, READ_PIPELINE, RankTimeline
+from .tensorflow_profiler import Profile
 
-#: What is measured: operations of TensorFlow, on the CPU.
-_OPTIONS = {"host_tracer_level": 2, "python_tracer_level": 0, "device_tracer_level": 0}
 #: The profiler ends after so many steps or seconds, since its events are kept in memory.
 _MOST_STEPS, _MOST_S = 200, 120.0
 _MOST_SPANS = 40_000
@@ -27,6 +24,8 @@ _GAP_NS = 50_000
 #: Operations that read from a pipeline, and the scope of those of the backward pass.
 _READS, _GRADIENTS = "IteratorGetNext", "gradient_tape"
 _DONE = "::DoCompute"
+#: The profiler's name of the moment at which it began.
+_START = "profile_start_time"
 #: Threads that read ahead of the steps.
 _READERS = "tf_data_"
 
@@ -37,8 +36,9 @@ class StepTrace:
     """The trace of one run, from `start` to `stop`."""
 
     def __init__(self) -> None:
-        self._session: Any = None
+        self._profile: Profile | None = None
         self._started_ns = self._ended_ns = 0
+        self._epoch_ns = 0  # what the clock of the profiler is ahead of the monotonic clock
         self._events, self._folder = b"", ""
         self._steps: list[int] = []
         #: Graphs in which an optimizer updates variables, and the names of optimizers.
@@ -51,7 +51,6 @@ class StepTrace:
 
         self._steps, self._events = [], b""
         self._folder = tempfile.mkdtemp(prefix="trace-", dir=directory)
-        session = _pywrap_profiler.ProfilerSession()
         original = _pywrap_profiler.ProfilerSession
 
         def users_own(*args: Any, **kwargs: Any) -> Any:
@@ -61,26 +60,22 @@ class StepTrace:
 
         try:
             self._started_ns = time.monotonic_ns()
-            session.start(self._folder, _OPTIONS)
+            self._epoch_ns = time.time_ns() - self._started_ns
+            self._profile = Profile(self._folder)
         except Exception:  # noqa: BLE001  (the user's own runs since an earlier cell)
             return
-        self._session, self._original = session, original
+        self._original = original
         _pywrap_profiler.ProfilerSession = users_own
 
     def _end(self) -> None:
-        session, self._session = self._session, None
-        if session is None:
+        profile, self._profile = self._profile, None
+        if profile is None:
             return
         from tensorflow.python.profiler.internal import _pywrap_profiler
 
         _pywrap_profiler.ProfilerSession = self._original
         self._ended_ns = time.monotonic_ns()
-        # not stop(): with it, a corrupted heap ended ranks in 2 of 9 runs (TensorFlow 2.21); with
-        # this, in 6 of 47 on a machine with 20 busy processes for each core, and in none of 18
-        with contextlib.suppress(Exception):  # then the timeline has no spans of graphs
-            session.export_to_tb()
-            written = next(Path(self._folder).rglob("*.xplane.pb"))
-            self._events = written.read_bytes()
+        self._events = profile.end()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def stop(self, timeline: RankTimeline) -> RankTimeline:
@@ -89,7 +84,7 @@ class StepTrace:
             return timeline
         self._end()
         began = round(timeline.started_s * 1e9)
-        spans = _spans(self._events, self._started_ns, tuple(self._optimizers))
+        spans = _spans(self._events, self._epoch_ns, tuple(self._optimizers))
         spans.sort(key=lambda span: span[1])
         self._events, self._started_ns = b"", 0
         kept = spans[:_MOST_SPANS]
@@ -153,14 +148,17 @@ class StepTrace:
             self._end()
 
 
-def _spans(events: bytes, started_ns: int, optimizers: tuple[str, ...]) -> list[_Span]:
+def _spans(events: bytes, epoch_ns: int, optimizers: tuple[str, ...]) -> list[_Span]:
     """The spans in what the profiler wrote."""
     if not events:
         return []
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
+    planes = xplane_pb2.XSpace.FromString(events).planes
+    # the moment to which all times relate; a rank may have waited before it came to it
+    started_ns = next(iter(filter(None, map(_start, planes))), 0) - epoch_ns
     found: dict[str, list[tuple[int, int]]] = {}
-    for plane in xplane_pb2.XSpace.FromString(events).planes:
+    for plane in planes:
         names = {key: _name(one.name, optimizers) for key, one in plane.event_metadata.items()}
         for thread in plane.lines:
             if thread.name.startswith(_READERS):
@@ -176,6 +174,14 @@ def _spans(events: bytes, started_ns: int, optimizers: tuple[str, ...]) -> list[
         for name, pieces in found.items()
         for start, end in (pieces if name.startswith(IN_GRAPH) else _joined(pieces))
     ]
+
+
+def _start(plane: Any) -> int:
+    """When the profiler began, by the wall clock, if a plane says so; else 0."""
+    for stat in plane.stats:
+        if plane.stat_metadata[stat.metadata_id].name == _START:
+            return int(stat.uint64_value)
+    return 0
 
 
 def _name(event: str, optimizers: tuple[str, ...]) -> str:
