@@ -11,10 +11,12 @@ import gc
 import json
 import math
 import os
+import sys
 import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,6 +24,7 @@ import torch
 from ...model.frameworks.horovod import INIT
 from ...model.named_tensors import JOIN, group_name
 from ...wire.records import CallRecord, Group
+from ..probes.calls import CallForm
 from ..probes.sockets import GroupSockets
 from . import horovod_library
 from .framework import Framework
@@ -55,6 +58,21 @@ _PLACES: dict[str, tuple[int, int, int | None, int | None]] = {
     "alltoall": (4, 5, None, None),
     "reducescatter": (2, 4, 3, None),
 }
+_GROUPED = "grouped_"
+#: The arguments, beside the tensors, that make calls differ.
+_KEYS: dict[str, Callable[[Sequence[Any]], Any]] = {
+    **{
+        prefix + op: itemgetter(*(place for place in places if place is not None))
+        for op, places in _PLACES.items()
+        for prefix in ("", _GROUPED)
+    },
+    "barrier": tuple,
+    JOIN: lambda args: (),  # a tensor for the result, and a device
+}
+#: What is recorded of a call, and the name by which it is counted: empty if it has none.
+_Form = tuple[CallForm, str]
+#: The most different calls whose records are kept.
+_MOST_FORMS = 1024
 
 
 class Horovod(Framework):
@@ -72,6 +90,7 @@ class Horovod(Framework):
         self._made: Counter[str] = Counter()  # calls by name
         self._members: dict[int, tuple[int, ...]] = {}  # by the number of a process set
         self._rounds: list[str] = []  # what has begun the counts of all names anew
+        self._forms: dict[object, _Form] = {}  # of calls that were made before
         self._handle = 0  # the last one; Horovod counts them
         self._open: dict[int, int] = {}  # records by handle
         self._joins: set[int] = set()  # handles of hvd.join()
@@ -97,7 +116,7 @@ class Horovod(Framework):
         if self._rendezvous is None:
             self._rendezvous = Rendezvous(self._key_prefix)
         self._rendezvous.store = store
-        self._freed, was_initialised = False, self._library.is_initialised()
+        self._freed, was_initialised = False, bool(self._library.is_initialised())
         _set_environment(spec, self._rendezvous.port)
         made = self._inits, sorted(self._made.items()), self._rounds
         calls = zlib.crc32(repr(made).encode())
@@ -145,8 +164,15 @@ class Horovod(Framework):
     def _forget(self) -> None:
         self._broken = False
         self._inits = self._handle = 0
-        for known in (self._rounds, self._made, self._members, self._open, self._joins):
+        for known in (self._rounds, self._members, self._open, self._joins):
             known.clear()
+        self._begin_counts()
+
+    def _begin_counts(self, *because: str) -> None:
+        """Count all names anew, as ``because`` says for calls from now on."""
+        self._rounds += because
+        self._made.clear()
+        self._forms.clear()
 
     def _key_prefix(self) -> str:
         """Before the keys of a rendezvous: Horovod uses the same ones each time."""
@@ -199,10 +225,9 @@ class Horovod(Framework):
         """The record of ``hvd.init()``, with which all counts begin anew."""
         self._inits += 1
         self._handle = 0
-        for known in (self._made, self._members, self._open, self._joins):
+        for known in (self._members, self._open, self._joins):
             known.clear()
-        if self._inits > 1:
-            self._rounds.append("init")
+        self._begin_counts(*["init"] * (self._inits > 1))
         record = CallRecord(op=INIT, kind="setup", number=self._inits)
         record.group = Group("0", tuple(members) or tuple(range(self._world_size)))
         return record
@@ -222,19 +247,22 @@ class Horovod(Framework):
 
     # -- records -------------------------------------------------------------------------------
 
-    def begun(self, op: str, args: Sequence[Any], function: Callable[[], int]) -> int:
+    def begun(self, op: str, function: Callable[..., int], args: Sequence[Any]) -> int:
         """Record the begin of an operation, and begin it; returns its handle."""
         __tracebackhide__ = True
         assert self._calls is not None
         assert self._library is not None
-        if not self._library.is_initialised():
-            return function()  # it raises
-        record = self._record_of(op, args)
-        if record is None:
-            return function()
-        tensors = _tensors(args)
+        found = self._form(op, args) if self._library.is_initialised() else None
+        if found is None:
+            return function(*args)
+        (form, name), tensors = found
         self._handle += 1  # Horovod takes one even if it refuses the call
-        handle, index = self._calls.issue(record, function, PACKAGE, tensors)
+        number = self._handle  # Horovod gives it the number of its handle for a name
+        if name:
+            number = self._made[name] = self._made[name] + 1
+        handle, index = self._calls.issue(
+            form, number, function, args, PACKAGE, tensors, sys._getframe(2)
+        )
         self._handle = handle
         if index is not None:
             self._open[handle] = index
@@ -242,34 +270,51 @@ class Horovod(Framework):
             self._joins.add(handle)
         return handle
 
-    def _record_of(self, op: str, args: Sequence[Any]) -> CallRecord | None:
-        """The record of a call; None for one that cannot be recorded."""
+    def _form(self, op: str, args: Sequence[Any]) -> tuple[_Form, Sequence[torch.Tensor]] | None:
+        """What is recorded of a call, and what it sends; None if it cannot be recorded.
+
+        What a training loop calls again and again is looked up.
+        """
+        first = args[0] if args else None
+        if isinstance(first, torch.Tensor):
+            tensors: Sequence[torch.Tensor] = (first,)
+            key: object = op, _KEYS[op](args), first.shape, first.dtype
+        else:
+            tensors = _tensors(first)
+            shapes = tuple((one.shape, one.dtype) for one in tensors[:_MOST_TENSORS])
+            key = op, _KEYS[op](args), shapes
+        return self._forms.get(key) or self._new_form(key, op, args, tensors), tensors
+
+    def _new_form(
+        self, key: object, op: str, args: Sequence[Any], tensors: Sequence[torch.Tensor]
+    ) -> _Form:
+        """What is recorded of calls with a key, which is kept."""
         assert self._library is not None
-        base = op.removeprefix("grouped_")
         record = CallRecord(op=op, asynchronous=True)
         name, process_set = "", 0
-        if base in _PLACES:
-            name_at, set_at, reduction_at, root_at = _PLACES[base]
+        places = _PLACES.get(op.removeprefix(_GROUPED))
+        if places is not None:
+            name_at, set_at, reduction_at, root_at = places
             given, process_set = args[name_at], int(args[set_at])
             name = given.decode(errors="replace") if isinstance(given, bytes) else str(given)
             if reduction_at is not None:
                 record.reduce_op = self._library.reduction(args[reduction_at])
             if root_at is not None:
                 record.root = int(args[root_at])
-            tensors = _tensors(args)[:_MOST_TENSORS]
-            record.shapes = tuple(tuple(tensor.shape) for tensor in tensors)
-            record.dtypes = tuple(str(tensor.dtype).removeprefix("torch.") for tensor in tensors)
+            cut = tensors[:_MOST_TENSORS]
+            record.shapes = tuple(tuple(tensor.shape) for tensor in cut)
+            record.dtypes = tuple(str(tensor.dtype).removeprefix("torch.") for tensor in cut)
         elif op == "barrier":
             process_set = int(args[0]) if args else 0
         members = self._members_of(process_set)
         of_set = members if process_set else None
         record.group = Group(group_name(op, name, of_set, self._rounds), members)
-        if name or base not in _PLACES:
-            self._made[record.group.name] += 1
-            record.number = self._made[record.group.name]
-        else:  # Horovod gives it the number of its handle for a name
-            record.number = self._handle + 1
-        return record
+        form = CallForm(record), record.group.name if name or places is None else ""
+        if len(self._forms) >= _MOST_FORMS:
+            self._forms.clear()
+        if process_set in self._members:  # Horovod refuses others, and may give them members later
+            self._forms[key] = form
+        return form
 
     def _members_of(self, process_set: int) -> tuple[int, ...]:
         assert self._library is not None
@@ -285,41 +330,42 @@ class Horovod(Framework):
             self._calls.settle(self._open.pop(handle))
         return complete
 
-    def waited(self, handle: int, poll: Callable[[int], int], function: Callable[[], Any]) -> Any:
+    def waited(self, handle: int, poll: Callable[[int], int], wait: Callable[[int], Any]) -> Any:
         """Wait for an operation, and record how it ended."""
         __tracebackhide__ = True
         assert self._calls is not None
         index = self._open.pop(handle, None)
-
         try:
-            result = self._calls.awaited(index, lambda: self._taken(handle, poll, function))
+            if poll(handle):
+                result = self._calls.awaited(index, False, wait, handle)
+            else:
+                result = self._calls.awaited(index, True, self._taken, handle, poll, wait)
         except RuntimeError as error:
             self._broken |= "shut down" in str(error)
             raise
         if handle in self._joins:
             # calls before it need not have been made by all ranks
             self._joins.remove(handle)
-            self._made.clear()
-            self._rounds.append("join")
+            self._begin_counts("join")
         return result
 
-    def _taken(self, handle: int, poll: Callable[[int], int], function: Callable[[], Any]) -> Any:
+    def _taken(self, handle: int, poll: Callable[[int], int], wait: Callable[[int], Any]) -> Any:
         """Look until an operation is complete, and take its result."""
         __tracebackhide__ = True
         pause_s = _LOOK_EVERY_S
-        while not poll(handle):
+        while True:
             if self._freed and not self._joining:
                 self._broken = True
                 raise RuntimeError(_FREED)
             time.sleep(pause_s)
+            if poll(handle):
+                return wait(handle)
             pause_s = min(2 * pause_s, _LOOK_SELDOM_S)
-        return function()
 
 
-def _tensors(args: Sequence[Any]) -> Sequence[torch.Tensor]:
-    """The tensors that an operation sends: its first argument, which may be a list."""
-    first = args[0] if args else None
-    many = first if isinstance(first, (list, tuple)) else [first]
+def _tensors(first: Any) -> Sequence[torch.Tensor]:
+    """The tensors that an operation sends: its first argument, if that is a list."""
+    many = first if isinstance(first, (list, tuple)) else ()
     return [tensor for tensor in many if isinstance(tensor, torch.Tensor)]
 
 

@@ -10,9 +10,10 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...wire.records import CallRecord
+import torch
+
 from ..user_signals import let_through
-from .horovod import PACKAGE, Horovod
+from .horovod import PACKAGE, Horovod, _Form
 
 _RANK, _SIZE = "HOROVOD_RANK", "HOROVOD_SIZE"
 _OTHER_PLACE = (
@@ -69,17 +70,17 @@ class HorovodJob(Horovod):
             self._rank, self._world_size = rank, size
             self._become_rank({"rank": rank, "world_size": size})
 
-    def _record_of(self, op: str, args: Sequence[Any]) -> CallRecord | None:
+    def _form(self, op: str, args: Sequence[Any]) -> tuple[_Form, Sequence[torch.Tensor]] | None:
         try:
-            return super()._record_of(op, args)
+            return super()._form(op, args)
         except Exception as error:  # noqa: BLE001  (the call itself may succeed)
             assert self._calls is not None
             let_through(error)
             self._calls.problem = f"{type(error).__name__}: {error}"
             return None
 
-    def _taken(self, handle: int, poll: Callable[[int], int], function: Callable[[], Any]) -> Any:
-        return function()
+    def _taken(self, handle: int, poll: Callable[[int], int], wait: Callable[[int], Any]) -> Any:
+        return wait(handle)
 
 
 def _number(name: str) -> int | None:

@@ -24,7 +24,7 @@ _MOST = 4096
 
 #: Calling lines that are kept, and frames that are looked at for them. They bound the time of a
 #: call in a deep recursion; chosen, not measured.
-_MOST_CALLERS, _FRAMES = 8, range(48)
+_MOST_CALLERS, _FRAMES = 8, range(47)
 _LONGEST = 2 + 2 * _MOST_CALLERS  #: numbers of a way before the last of its lines
 
 #: The next files of torch and of a package, and the user's functions and instructions.
@@ -81,13 +81,17 @@ class CallSites:
                 elif installed is None:
                     installed = file
             frame = frame.f_back
-        way = [id(in_torch), id(installed)]
-        if frame is not None:
-            self._follow(frame, way)
-        key = tuple(way)
+        key: _Way
+        if frame is None:
+            key = id(in_torch), id(installed)
+        else:
+            code = frame.f_code
+            key = id(in_torch), id(installed), id(code), frame.f_lasti
+            if code.co_name != _TOP_LEVEL:
+                key = self._follow(frame.f_back, [*key])
         found = self._known.get(key)
         if found is None:
-            users = self._users(frame, (len(way) - 2) // 2)
+            users = self._users(frame, (len(key) - 2) // 2)
             kept = *(one.f_code for one in users), in_torch, installed
             found = _site(users, in_torch, installed), kept
             if len(self._known) >= _MOST:
@@ -95,13 +99,12 @@ class CallSites:
             self._known[key] = found
         return found[0]
 
-    def _follow(self, frame: FrameType, way: list[int]) -> None:
-        """Add the user's functions and instructions, up to the top level, to a way."""
+    def _follow(self, at: FrameType | None, way: list[int]) -> _Way:
+        """Add the user's further functions and instructions, up to the top level, to a way."""
         kinds = self._kinds
-        at: FrameType | None = frame
         for _ in _FRAMES:
             if at is None:
-                return
+                break
             code = at.f_code
             try:
                 kind = kinds[id(code.co_filename)]
@@ -110,8 +113,9 @@ class CallSites:
             if kind == _OF_USER:
                 way += id(code), at.f_lasti
                 if code.co_name == _TOP_LEVEL or len(way) > _LONGEST:
-                    return
+                    break
             at = at.f_back
+        return tuple(way)
 
     @staticmethod
     def _users(frame: FrameType | None, count: int) -> list[FrameType]:

@@ -18,7 +18,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -97,6 +97,19 @@ class _Known:
     shared: bytes
     brings_data: bool
     sums: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CallForm:
+    """What calls of a framework have in common, wherever they are made; one object for all of them.
+
+    Attributes
+    ----------
+    record
+        Their record, without the number and the user's line.
+    """
+
+    record: CallRecord
 
 
 #: What distinguishes calls of one operation in one group at one place: reduce operation, root,
@@ -508,12 +521,28 @@ class CallLog:
 
     def issue(
         self,
-        record: CallRecord,
-        function: Callable[[], Any],
+        form: CallForm,
+        number: int,
+        function: Callable[..., Any],
+        args: Sequence[Any],
         package: str,
         tensors: Sequence[torch.Tensor],
+        frame: FrameType,
     ) -> tuple[Any, int | None]:
         """Begin an operation that does not pass through ``torch.distributed``, and record it.
+
+        Parameters
+        ----------
+        form, number
+            What is recorded: what equal calls share, and the number of this one.
+        function, args
+            The call.
+        package
+            As in `record`.
+        tensors
+            What the call sends.
+        frame
+            Where it is made.
 
         Returns
         -------
@@ -521,65 +550,88 @@ class CallLog:
             What the call returned, and the index of its record for `awaited` and `settle`.
         """
         __tracebackhide__ = True
-        writer = self._ring
+        writer, branches = self._ring, self.branches
         if writer is None or self._depth:
-            return function(), None
-        self._prepare(record, package, sys._getframe(1))
-        index = writer.begin(record, time.monotonic(), blocking=False)
+            return function(*args), None
+        here = _get_ident() == self._main
+        site = self._sites.of(frame if here else sys._current_frames().get(self._main))
+        known = self._known.get((form, site)) or self._new_form(form, site, package)
+        if branches is None:
+            counted = number, -1, NO_NUMBER, 0
+        else:
+            counted = number, -1, branches.count, branches.hash
+        index = writer.begin_known(known.shared, counted, _clock(), blocking=False)
         if tensors:
             evaluations.RECORD.exchanges_data(tensors, {})
             if accumulated.RECORD.latest is not None:
                 accumulated.RECORD.gives(tuple(tensors))
-            if training.RECORD.sampling and record.reduce_op is not None:
+            if training.RECORD.sampling and known.record.reduce_op is not None:
                 for tensor in tensors:
                     training.RECORD.reduces(tensor)
         try:
-            result = function()
+            result = function(*args)
         except BaseException as error:
-            ended_s = time.monotonic()
+            ended_s = _clock()
             if self.failure_hook is not None:
                 self.failure_hook(error, ended_s)
             writer.settle(index, ring.FAILED, ended_s)
             raise
-        writer.settle(index, ring.ISSUED, time.monotonic())
+        writer.settle(index, ring.ISSUED, _clock())
         return result, index
 
-    def awaited(self, index: int | None, function: Callable[[], Any]) -> Any:
-        """Wait for an operation that `issue` began; the rank is blocked in it meanwhile."""
+    def _new_form(self, form: CallForm, site: CallSite, package: str) -> _Known:
+        """What `issue` needs of calls that are made at a place."""
+        assert self._ring is not None
+        record = replace(form.record)
+        _locate_in(record, site, package)
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        known = self._known[form, site] = _Known(record, self._ring.shared(record), True, False)
+        return known
+
+    def awaited(
+        self, index: int | None, blocked: bool, function: Callable[..., Any], *args: Any
+    ) -> Any:
+        """Wait for an operation that `issue` began.
+
+        Parameters
+        ----------
+        index
+            Of its record; None if it has none.
+        blocked
+            Whether the rank is blocked in it meanwhile.
+        function, args
+            Waits, and returns what this method returns.
+        """
         __tracebackhide__ = True
         writer = self._ring
         if writer is None or index is None:
-            return function()
-        writer.block(index, time.monotonic())
-        status = ring.FAILED
+            return function(*args)
+        if blocked:
+            writer.block(index, _clock())
         try:
-            result = function()
-            status = ring.DONE
+            result = function(*args)
         except BaseException as error:
+            ended_s = _clock()
             if self.failure_hook is not None:
-                self.failure_hook(error, time.monotonic())
+                self.failure_hook(error, ended_s)
+            writer.end(index, ring.FAILED, ended_s, -1)
             raise
-        else:
-            return result
-        finally:
-            now_s = time.monotonic()
-            writer.settle(index, status, now_s)
-            writer.block(None, now_s)
+        writer.end(index, ring.DONE, _clock(), -1)
+        return result
 
     def settle(self, index: int) -> None:
         """Record that an operation that `issue` began is complete."""
         if self._ring is not None:
-            self._ring.settle(index, ring.DONE, time.monotonic())
+            self._ring.settle(index, ring.DONE, _clock())
 
     def _prepare(self, record: CallRecord, package: str, frame: FrameType) -> None:
         """Add the branches before a call of a framework, and the user's line."""
         here = threading.get_ident() == self._main
         if self.branches is not None:
             record.branches_before, record.branch_hash = self.branches.count, self.branches.hash
-        _locate(record, self._sites.of(frame if here else sys._current_frames().get(self._main)))
-        # torch is no caller of a framework's operation: its backward pass may run a hook
-        if record.library and (package_file(record.library) or package).startswith(package):
-            record.library = None
+        site = self._sites.of(frame if here else sys._current_frames().get(self._main))
+        _locate_in(record, site, package)
 
     @staticmethod
     def _reduces(given: Mapping[str, Any], known: _Known) -> None:
@@ -813,3 +865,11 @@ def _locate(record: CallRecord, site: CallSite) -> None:
     """Add the user's line, and the library's file if a library made the call."""
     record.file, record.line, record.function = site.file, site.line, site.function
     record.callers, record.library = site.callers, site.library
+
+
+def _locate_in(record: CallRecord, site: CallSite, package: str) -> None:
+    """As `_locate`, for a call of a framework whose own files are no library of the user's."""
+    _locate(record, site)
+    # torch is no caller of a framework's operation: its backward pass may run a hook
+    if record.library and (package_file(record.library) or package).startswith(package):
+        record.library = None
