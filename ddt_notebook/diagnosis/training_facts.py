@@ -348,6 +348,10 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         f"on rank {f.ranks[1]}"
     ),
     "not-unscaled": "no unscale_() came before {steps:step} for which gradients were clipped",
+    "named-as-mean": "the function that reduces them is called {function}, and nothing is divided",
+    "batch-is-shared": (
+        "the ranks share the batch of one process, so that steps should be as large as its own"
+    ),
     "loss-is-mean": "the loss is a mean over the rank's own samples, and its graph divides no more",
     "gradients-as-accumulated": "the step used the gradients as the backward passes left them",
     "rate-never-rose": lambda f: f"the rate never rose above {f.values['rate']:.6g} in this run",

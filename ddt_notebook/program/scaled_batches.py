@@ -37,6 +37,11 @@ def grows_with_ranks(program: Program, expression: ast.expr) -> bool:
     return _uses_size(program, _changes(program), expression, (ast.Mult,))
 
 
+def shrinks_with_ranks(program: Program, expression: ast.expr) -> bool:
+    """Whether an expression, or a name in it, is divided by the world size somewhere."""
+    return _uses_size(program, _changes(program), expression, _DIVISIONS)
+
+
 def _sizes(program: Program) -> Iterator[ast.expr]:
     """The expressions that are the size of a batch, or count the backward passes of a step."""
     for tree in program.trees.values():

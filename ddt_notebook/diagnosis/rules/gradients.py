@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -16,6 +17,8 @@ from ddt_notebook.model import Fact, Finding, Place
 from ddt_notebook.model.collective import shape_label
 from ddt_notebook.model.training import CountedLoss, LossGraph, OptimizerTraining, RankTraining
 from ddt_notebook.program.gradients import clips_at_scaled_limit, loss_divided_by_world
+from ddt_notebook.program.nodes import argument
+from ddt_notebook.program.scaled_batches import batch_is_shared, shrinks_with_ranks
 
 from .steps import usual_passes
 
@@ -24,6 +27,10 @@ _SWAPPED = 2
 #: Passes of which the ranks' counts are compared, and how far apart they are at least: those of
 #: data that cannot be divided evenly are nearer.
 _COUNTED, _UNEVEN = 2, 1.25
+#: A function of such a name averages: ``average_gradients``, ``reduceMean``.
+_MEAN = re.compile(
+    r"(^|_)(avg|average|averaged|averaging|mean)(_|$|[A-Z])|(A(vg|verage)|Mean)([A-Z_]|$)"
+)
 #: Fewer passes before a step accumulate nothing.
 _ACCUMULATED = 2
 
@@ -156,7 +163,11 @@ def clipped_scaled(context: Context) -> Iterator[Finding]:
 
 
 def summed(context: Context) -> Iterator[Finding]:
-    """Report, as a hint, gradients of mean losses that are summed over the ranks, not averaged."""
+    """Report gradients of mean losses that are summed over the ranks, not averaged.
+
+    A sum may be meant, with a rate that fits, so that this is a hint. It is likely a fault if the
+    program shows that a mean was meant, and if the size of a step depends on that of the gradients.
+    """
     if context.snapshot.outcome != "ok":
         return
     trainings = _trainings(context)
@@ -167,19 +178,43 @@ def summed(context: Context) -> Iterator[Finding]:
         passes = {usual_passes(optimizer) for optimizer in group.ranks.values()}
         if not all(_is_mean(loss, passes) for loss in losses):
             continue
+        places = {rank: _reduces(context, group, rank) for rank in group.ranks}
+        meant = _a_mean_was_meant(context, places[min(places)])
+        follows = group.first.kind == "SGD" and not _is_scaled_elsewhere(context, group)
         yield conclude(
             "D.2.4",
             "gradients-summed",
             cause="gradients-not-divided",
             ranks=group.ranks,
             values={"optimizer": group.first.name, "size": len(group.ranks)},
-            places={rank: _reduces(context, group, rank) for rank in group.ranks},
+            places=places,
             facts=[
                 Fact(kind="used-the-sum", values={"optimizer": group.first.name}),
                 Fact(kind="loss-is-mean"),
+                *meant,
             ],
-            confidence="possible",
+            confidence="likely" if meant and follows else "possible",
         )
+
+
+def _a_mean_was_meant(context: Context, reduces: Place | None) -> list[Fact]:
+    """Return what shows that steps should be as large as those of one process."""
+    facts = []
+    around = context.program.functions_around(reduces) if reduces is not None else []
+    if name := next((name for name in around if _MEAN.search(name)), ""):
+        facts.append(Fact(kind="named-as-mean", values={"function": name}))
+    if batch_is_shared(context.program):
+        facts.append(Fact(kind="batch-is-shared"))
+    return facts
+
+
+def _is_scaled_elsewhere(context: Context, group: Replicas) -> bool:
+    """Whether the rate is divided by the number of ranks, or a hook may divide the gradients."""
+    program, made = context.program, group.first.made
+    if program.calls("register_step_pre_hook") or made is None:
+        return True
+    rates = [argument(call, 1, "lr") for call in program.calls_at(made)]
+    return any(rate is not None and shrinks_with_ranks(program, rate) for rate in rates)
 
 
 def _is_mean(loss: LossGraph | None, passes: set[int | None]) -> bool:
@@ -360,5 +395,5 @@ def _trainings(context: Context) -> dict[int, RankTraining]:
     return {one.rank: one for one in context.snapshot.training}
 
 
-RULES = (clipped_first, clipped_scaled, swapped, divided_again)
-HINTS = (summed, accumulated_undivided, uneven_counts)
+RULES = (clipped_first, clipped_scaled, swapped, divided_again, summed)
+HINTS = (accumulated_undivided, uneven_counts)

@@ -56,7 +56,7 @@ CARD = FaultCard(
         dist.all_gather(everyone, own)
         assert torch.allclose(model.bias.grad, torch.stack(everyone).mean(0))
     """,
-    expected=Expected(ranks=(0, 1), lines={0: 3, 1: 3}, confidence="possible"),
+    expected=Expected(ranks=(0, 1), lines={0: 3, 1: 3}, confidence="likely"),
     fixes=(
         Advice(
             "fix behavior logic",

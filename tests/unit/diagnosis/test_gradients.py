@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ddt_notebook.diagnosis import diagnose
-from ddt_notebook.model import Cell, RankReport, Snapshot
+from ddt_notebook.model import Call, Cell, RankReport, Report, Snapshot
 from ddt_notebook.model.training import (
     LossGraph,
     ModelTraining,
@@ -15,6 +15,9 @@ from ddt_notebook.model.training import (
     RankTraining,
     TrainingState,
 )
+
+from .builders import CELL, all_reduce, at
+from .builders import rank as rank_report
 
 MEAN = LossGraph(reduction="mean", factor=1.0)
 OWN = {0: (1.0, 4.0), 1: (3.0, -2.0)}
@@ -38,6 +41,23 @@ def causes(
     unclipped: Projections | None = None,
     **optimizer: Any,
 ) -> list[str | None]:
+    report = reported(used, local, clipped, loss, passes, models, unclipped, **optimizer)
+    return [finding.cause for finding in (*report.findings, *report.hints)]
+
+
+def reported(
+    used: Projections,
+    local: Projections = OWN,
+    clipped: Projections | None = None,
+    loss: LossGraph | None = MEAN,
+    passes: int = 1,
+    models: tuple[ModelTraining, ...] = (),
+    unclipped: Projections | None = None,
+    source: str = "train()",
+    calls: tuple[Call, ...] = (),
+    **optimizer: Any,
+) -> Report:
+    optimizer = {"kind": "SGD", **optimizer}
     trainings = []
     for rank in (0, 1):
         states = tuple(
@@ -54,7 +74,6 @@ def causes(
         )
         one = OptimizerTraining(
             name="optimizer",
-            kind="SGD",
             steps=3,
             model="model",
             watched=("weight",),
@@ -69,13 +88,50 @@ def causes(
             )
         )
     snapshot = Snapshot(
-        cell=Cell(number=1, source="train()"),
-        ranks=tuple(RankReport(rank=rank) for rank in (0, 1)),
+        cell=Cell(number=CELL, source=source),
+        ranks=tuple(rank_report(rank, *calls) for rank in (0, 1)),
         world_size=2,
         training=tuple(trainings),
     )
-    report = diagnose(snapshot)
-    return [finding.cause for finding in (*report.findings, *report.hints)]
+    return diagnose(snapshot)
+
+
+#: A program that sums gradients at line 3, and makes its optimizer at line 5.
+SUMS = """
+def {function}(model):
+    for p in model.parameters(): dist.all_reduce(p.grad)
+loader = DataLoader(data, batch_size={batch})
+optimizer = torch.optim.SGD(model.parameters(), lr={rate})
+for x in loader:
+    loss(x).backward()
+    {function}(model)
+    optimizer.step()
+"""
+REDUCES = all_reduce(3, shapes=((1, 4),), reduce_op="SUM")
+
+
+@pytest.mark.parametrize(
+    ("filled", "fields", "certain"),
+    [
+        ({"function": "average_gradients"}, {}, True),
+        ({"function": "averageGradients"}, {}, True),
+        ({"batch": "64 // dist.get_world_size()"}, {}, True),
+        ({}, {}, False),
+        ({"function": "measure_meaning"}, {}, False),
+        ({"function": "average_gradients", "rate": "0.1 / world_size"}, {}, False),
+        ({"function": "average_gradients"}, {"kind": "AdamW"}, False),
+        ({"function": "average_gradients"}, {"made": None}, False),
+    ],
+)
+def test_a_sum_is_a_fault_if_a_mean_was_meant(
+    filled: dict[str, str], fields: dict[str, Any], certain: bool
+) -> None:
+    source = SUMS.format(**{"function": "reduce_gradients", "batch": "64", "rate": "0.1", **filled})
+    fields = {"made": at(5), **fields}
+    report = reported(scaled(1.0), source=source, calls=(REDUCES,), **fields)
+    assert [one.cause for one in report.findings] == ["gradients-not-divided"] * certain
+    assert [one.cause for one in report.hints] == ["gradients-not-divided"] * (not certain)
+    assert not reported(scaled(0.5), source=source, calls=(REDUCES,), **fields).findings
 
 
 def test_a_sum_is_a_hint() -> None:
@@ -178,7 +234,6 @@ def test_rates_that_part_ranks_with_equal_gradients(
         )
         one = OptimizerTraining(
             name="optimizer",
-            kind="SGD",
             steps=3,
             model="model",
             watched=("weight", "bias"),
