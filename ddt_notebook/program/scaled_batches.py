@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+
+from ddt_notebook.model import Position
 
 from .conditions import is_world_size
 from .nodes import argument, called_name, calls_in, is_call, last_name, parameters
@@ -22,14 +24,29 @@ _DEPTH = 5  #: how many names are followed to the names that they are computed f
 _Changes = dict[str, list[tuple[ast.operator | None, ast.expr]]]
 
 
-def batch_is_shared(program: Program) -> bool:
-    """Whether the batch of a step stays as it is with more ranks: each rank takes a smaller part.
+def batch_may_be_shared(program: Program) -> bool:
+    """Whether the batch of a step may stay as it is with more ranks: each takes a smaller part.
 
     That is so if the number of samples in a batch, or of backward passes before a step, is divided
-    by the world size.
+    by the world size anywhere in the program.
     """
     changes = _changes(program)
     return any(_uses_size(program, changes, one, _DIVISIONS) for one in _sizes(program))
+
+
+def loaders_share_a_batch(program: Program, made_at: Iterable[Position]) -> bool:
+    """Whether the batch size of each loader that these lines made is divided by the world size."""
+    changes = _changes(program)
+    sizes = [_size_at(program, made) for made in made_at]
+    return bool(sizes) and all(
+        size is not None and _uses_size(program, changes, size, _DIVISIONS) for size in sizes
+    )
+
+
+def _size_at(program: Program, made: Position) -> ast.expr | None:
+    """The batch size of the only loader that a line makes."""
+    calls = [one for one in program.calls_at(made) if called_name(one).endswith(_LOADER)]
+    return argument(calls[0], _LOADER_POSITION, "batch_size") if len(calls) == 1 else None
 
 
 def grows_with_ranks(program: Program, expression: ast.expr) -> bool:

@@ -18,7 +18,7 @@ from ddt_notebook.model.collective import shape_label
 from ddt_notebook.model.training import CountedLoss, LossGraph, OptimizerTraining, RankTraining
 from ddt_notebook.program.gradients import clips_at_scaled_limit, loss_divided_by_world
 from ddt_notebook.program.nodes import argument
-from ddt_notebook.program.scaled_batches import batch_is_shared, shrinks_with_ranks
+from ddt_notebook.program.scaled_batches import loaders_share_a_batch, shrinks_with_ranks
 
 from .steps import usual_passes
 
@@ -170,16 +170,15 @@ def summed(context: Context) -> Iterator[Finding]:
     """
     if context.snapshot.outcome != "ok":
         return
-    trainings = _trainings(context)
     for group in replicas.replicas(context.snapshot):
         if group.first.wrapper or factor(group, lambda state: state.local) != 1.0:
             continue
-        losses = [trainings[rank].loss for rank in group.ranks]
+        losses = _losses(context, group)
         passes = {usual_passes(optimizer) for optimizer in group.ranks.values()}
-        if not all(_is_mean(loss, passes) for loss in losses):
+        if not losses or not all(_is_mean(loss, passes) for loss in losses):
             continue
         places = {rank: _reduces(context, group, rank) for rank in group.ranks}
-        meant = _a_mean_was_meant(context, places[min(places)])
+        meant = _a_mean_was_meant(context, group, places[min(places)])
         follows = group.first.kind == "SGD" and not _is_scaled_elsewhere(context, group)
         yield conclude(
             "D.2.4",
@@ -197,13 +196,21 @@ def summed(context: Context) -> Iterator[Finding]:
         )
 
 
-def _a_mean_was_meant(context: Context, reduces: Place | None) -> list[Fact]:
+def _a_mean_was_meant(context: Context, group: Replicas, reduces: Place | None) -> list[Fact]:
     """Return what shows that steps should be as large as those of one process."""
     facts = []
     around = context.program.functions_around(reduces) if reduces is not None else []
     if name := next((name for name in around if _MEAN.search(name)), ""):
         facts.append(Fact(kind="named-as-mean", values={"function": name}))
-    if batch_is_shared(context.program):
+    loaders = [
+        loader.made_at
+        for partition in context.snapshot.partition
+        for loader in partition.loaders
+        if partition.rank in group.ranks
+        and any(epoch.run == partition.run and epoch.trained for epoch in loader.epochs)
+    ]
+    made = [one for one in loaders if one is not None]
+    if len(made) == len(loaders) and loaders_share_a_batch(context.program, made):
         facts.append(Fact(kind="batch-is-shared"))
     return facts
 
@@ -215,6 +222,13 @@ def _is_scaled_elsewhere(context: Context, group: Replicas) -> bool:
         return True
     rates = [argument(call, 1, "lr") for call in program.calls_at(made)]
     return any(rate is not None and shrinks_with_ranks(program, rate) for rate in rates)
+
+
+def _losses(context: Context, group: Replicas) -> list[LossGraph | None]:
+    """Return the ranks' first losses; none if these may be those of another optimizer's steps."""
+    trainings = _trainings(context)
+    first = [trainings[rank].optimizers[:1] == (one,) for rank, one in group.ranks.items()]
+    return [trainings[rank].loss for rank in group.ranks] if all(first) else []
 
 
 def _is_mean(loss: LossGraph | None, passes: set[int | None]) -> bool:
@@ -248,8 +262,8 @@ def accumulated_undivided(context: Context) -> Iterator[Finding]:
             continue
         if not (_uses_no_sync(context, group, number) or _takes_a_batch_each(context, group)):
             continue
-        losses = [trainings[rank].loss for rank in group.ranks]
-        if not all(_is_mean(loss, set()) for loss in losses):
+        losses = _losses(context, group)
+        if not losses or not all(_is_mean(loss, set()) for loss in losses):
             continue
         if factor(group, lambda state: state.local, of_sum=False) is None:
             continue
@@ -286,8 +300,8 @@ def divided_again(context: Context) -> Iterator[Finding]:
         models = [replicas.model_of(context.snapshot, r, o) for r, o in group.ranks.items()]
         if any(model is None or model.communication_hook for model in models):
             continue  # the hook may add up
-        losses = [trainings[rank].loss for rank in group.ranks]
-        if not all(_is_divided(loss, size, number) for loss in losses):
+        losses = _losses(context, group)
+        if not losses or not all(_is_divided(loss, size, number) for loss in losses):
             continue
         where = trainings[min(group.ranks)].where
         place = loss_divided_by_world(context.program, where) if where is not None else None

@@ -13,7 +13,7 @@ from ddt_notebook.diagnosis.replicas import Replicas
 from ddt_notebook.model import Fact, Finding, Position
 from ddt_notebook.model.training import OptimizerTraining, Schedule
 from ddt_notebook.program.nodes import argument, last_name
-from ddt_notebook.program.scaled_batches import batch_is_shared, grows_with_ranks
+from ddt_notebook.program.scaled_batches import batch_may_be_shared, grows_with_ranks
 
 _ONE = r"(base|single|one|reference|ref|local|per_(gpu|device|rank|worker))"
 _DEVICE = r"(_?(gpu|device|rank|process|worker))?"
@@ -37,7 +37,7 @@ def unscaled(context: Context) -> Iterator[Finding]:
         rates = [state.rates[0] for o in group.ranks.values() for state in o.states if state.rates]
         if given is None or not rates or max(rates) > rates[0]:
             continue
-        if not (batch_is_shared(context.program) or grows_with_ranks(context.program, given)):
+        if not (batch_may_be_shared(context.program) or grows_with_ranks(context.program, given)):
             yield _hint(context, group, last_name(given), rates[0])
 
 

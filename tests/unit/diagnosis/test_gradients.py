@@ -8,6 +8,7 @@ import pytest
 
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.model import Call, Cell, RankReport, Report, Snapshot
+from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition
 from ddt_notebook.model.training import (
     LossGraph,
     ModelTraining,
@@ -55,6 +56,7 @@ def reported(
     unclipped: Projections | None = None,
     source: str = "train()",
     calls: tuple[Call, ...] = (),
+    partition: tuple[RankPartition, ...] = (),
     **optimizer: Any,
 ) -> Report:
     optimizer = {"kind": "SGD", **optimizer}
@@ -92,6 +94,7 @@ def reported(
         ranks=tuple(rank_report(rank, *calls) for rank in (0, 1)),
         world_size=2,
         training=tuple(trainings),
+        partition=partition,
     )
     return diagnose(snapshot)
 
@@ -107,6 +110,21 @@ for x in loader:
     {function}(model)
     optimizer.step()
 """
+LOADS = tuple(
+    RankPartition(
+        rank=number,
+        run=1,
+        loaders=(
+            LoaderPartition(
+                name="loader",
+                dataset="Data",
+                made_at=at(4),
+                epochs=(Epoch(number=0, run=1, trained=3, batches=3, samples=12),),
+            ),
+        ),
+    )
+    for number in (0, 1)
+)
 REDUCES = all_reduce(3, shapes=((1, 4),), reduce_op="SUM")
 
 
@@ -115,7 +133,9 @@ REDUCES = all_reduce(3, shapes=((1, 4),), reduce_op="SUM")
     [
         ({"function": "average_gradients"}, {}, True),
         ({"function": "averageGradients"}, {}, True),
-        ({"batch": "64 // dist.get_world_size()"}, {}, True),
+        ({"batch": "64 // dist.get_world_size()"}, {"loads": True}, True),
+        ({"batch": "64 // dist.get_world_size()"}, {}, False),
+        ({}, {"loads": True}, False),
         ({}, {}, False),
         ({"function": "measure_meaning"}, {}, False),
         ({"function": "average_gradients", "rate": "0.1 / world_size"}, {}, False),
@@ -128,6 +148,8 @@ def test_a_sum_is_a_fault_if_a_mean_was_meant(
 ) -> None:
     source = SUMS.format(**{"function": "reduce_gradients", "batch": "64", "rate": "0.1", **filled})
     fields = {"made": at(5), **fields}
+    if fields.pop("loads", False):
+        fields["partition"] = LOADS
     report = reported(scaled(1.0), source=source, calls=(REDUCES,), **fields)
     assert [one.cause for one in report.findings] == ["gradients-not-divided"] * certain
     assert [one.cause for one in report.hints] == ["gradients-not-divided"] * (not certain)

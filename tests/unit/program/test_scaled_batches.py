@@ -6,9 +6,14 @@ import ast
 
 import pytest
 
+from ddt_notebook.model import Position
 from ddt_notebook.program.parse import Document
 from ddt_notebook.program.program import Program
-from ddt_notebook.program.scaled_batches import batch_is_shared, grows_with_ranks
+from ddt_notebook.program.scaled_batches import (
+    batch_may_be_shared,
+    grows_with_ranks,
+    loaders_share_a_batch,
+)
 
 SHARED = {
     "directly": "loader = DataLoader(data, batch_size=64 // dist.get_world_size())",
@@ -79,12 +84,12 @@ def _program(source: str) -> Program:
 
 @pytest.mark.parametrize("name", SHARED)
 def test_ranks_share_the_batch(name: str) -> None:
-    assert batch_is_shared(_program(SHARED[name]))
+    assert batch_may_be_shared(_program(SHARED[name]))
 
 
 @pytest.mark.parametrize("name", NOT_SHARED)
 def test_each_rank_has_a_batch_of_its_own(name: str) -> None:
-    assert not batch_is_shared(_program(NOT_SHARED[name]))
+    assert not batch_may_be_shared(_program(NOT_SHARED[name]))
 
 
 @pytest.mark.parametrize(
@@ -101,3 +106,20 @@ def test_each_rank_has_a_batch_of_its_own(name: str) -> None:
 def test_a_rate_grows_with_the_ranks(source: str, grows: bool) -> None:
     rate = ast.parse("args.base_lr", mode="eval").body
     assert grows_with_ranks(_program(source), rate) is grows
+
+
+@pytest.mark.parametrize(
+    ("source", "lines", "shared"),
+    [
+        ("loader = DataLoader(data, batch_size=64 // world_size)", [1], True),
+        ("n = 64 // world_size\na = DataLoader(a, n)\nb = DataLoader(b, 64)", [2], True),
+        ("n = 64 // world_size\na = DataLoader(a, n)\nb = DataLoader(b, 64)", [2, 3], False),
+        ("n = 64 // world_size\na = DataLoader(a, n)\nb = DataLoader(b, 64)", [], False),
+        ("loader = make(data, 64 // world_size)", [1], False),
+    ],
+)
+def test_the_loaders_of_these_lines_share_a_batch(
+    source: str, lines: list[int], shared: bool
+) -> None:
+    made = [Position(file="cell[1]", line=line, function="<module>") for line in lines]
+    assert loaders_share_a_batch(_program(source), made) is shared
