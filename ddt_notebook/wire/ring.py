@@ -219,13 +219,16 @@ class RingWriter:
         words[0] = turn
         return index
 
-    def end(self, index: int, status: int, now_s: float, operations_after: int) -> None:
-        """Write how a call ended; the rank is no longer blocked."""
+    def end(
+        self, index: int, status: int, now_s: float, operations_after: int | None = None
+    ) -> None:
+        """Write how a call, or the wait for it, ended; the rank is no longer blocked."""
         words, times = self._words, self._times
         word = _HEADER_WORDS + index % SLOTS * _SLOT_WORDS
         if words[word] == index + 1:  # otherwise the slot already holds a later record
             times[word + _LEFT_WORD] = now_s
-            self._signed[word + _OPERATIONS_WORD] = operations_after
+            if operations_after is not None:
+                self._signed[word + _OPERATIONS_WORD] = operations_after
             self._map[word * _WORD + STATUS_AT] = status
         # as `block` does: this runs right after a wait, when the processor has to load all code
         turn = self._turn = self._turn + 1

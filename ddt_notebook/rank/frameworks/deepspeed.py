@@ -74,10 +74,11 @@ class DeepSpeed(Framework):
         self._notes: list[str] = []
         self._calls: CallLog | None = None
         self._made: Counter[str] = Counter()
-        #: Of engines that accumulate.
-        self._passes: weakref.WeakKeyDictionary[Any, _Passes] = weakref.WeakKeyDictionary()
-        #: Engines without a backward pass since their last step.
-        self._stepped: weakref.WeakSet[Any] = weakref.WeakSet()
+        #: Of engines that accumulate, by their ids: each pass looks into it. An engine forgets what
+        #: is known of an earlier one with its id as it is made.
+        self._passes: dict[int, _Passes] = {}
+        #: The ids of engines without a backward pass since their last step.
+        self._stepped: set[int] = set()
         #: What parameters held when contexts began in which they are gathered.
         self._gathered: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
 
@@ -147,8 +148,10 @@ class DeepSpeed(Framework):
             if configures is None:
                 self._note(ENGINE, _settings(self_))
             self._note(ENGINE_READY, _members(self_))
+            self._stepped.discard(id(self_))
+            self._passes.pop(id(self_), None)
             if (accumulates := _accumulates(self_)) > 1:
-                self._passes[self_] = _Passes(accumulates)
+                self._passes[id(self_)] = _Passes(accumulates)
 
         @functools.wraps(saves)
         def save(self_: Any, *args: Any, **kwargs: Any) -> Any:
@@ -231,30 +234,30 @@ class DeepSpeed(Framework):
         @functools.wraps(forward)
         def counted_forward(self_: Any, *args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
-            if (passes := self._passes.get(self_)) is not None:
+            if (passes := self._passes.get(id(self_))) is not None:
                 passes.forwards += 1
             return forward(self_, *args, **kwargs)
 
         @functools.wraps(backward)
         def counted_backward(self_: Any, *args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
-            if (passes := self._passes.get(self_)) is not None:
+            if (passes := self._passes.get(id(self_))) is not None:
                 passes.backwards += 1
-            self._stepped.discard(self_)
+            self._stepped.discard(id(self_))
             return backward(self_, *args, **kwargs)
 
         @functools.wraps(step)
         def counted_step(self_: Any, *args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
-            if (passes := self._passes.get(self_)) is not None:
+            if (passes := self._passes.get(id(self_))) is not None:
                 self._steps(self_, passes)
             try:
                 result = step(self_, *args, **kwargs)
             except TypeError:
-                if self_ in self._stepped:
+                if id(self_) in self._stepped:
                     self._note(EMPTY_STEP, None)
                 raise
-            self._stepped.add(self_)
+            self._stepped.add(id(self_))
             return result
 
         engine.forward, engine.backward, engine.step = (

@@ -14,7 +14,6 @@ import operator
 import sys
 import threading
 import time
-import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -32,8 +31,8 @@ from ...model.operations import BARRIERS, COLLECTIVES, MESSAGES, SENDS, SETUP, O
 from ...model.user_code import package_file
 from ...wire import ring
 from ...wire.records import NO_GROUP, NO_NUMBER, CallRecord, Group
-from .. import torch_private
 from ..branch_recorder import BranchRecorder
+from ..torch_private import operation_count
 from ..user_signals import let_through
 from . import (
     accumulated,
@@ -49,6 +48,7 @@ from . import (
 )
 from .call_sites import CallSite, CallSites
 from .coalesced import Coalesced
+from .handles import Handles
 from .simulated import UNSIMULATED
 from .sockets import GroupSockets
 
@@ -91,12 +91,26 @@ class _Known:
         Whether it brings this rank data of other ranks.
     sums
         Whether it adds up what may be activations, over ranks.
+    operations
+        Of how many operations of its group's backend the last call consisted, if `steady`.
+    steady
+        Whether the last two calls consisted of as many.
     """
 
     record: CallRecord
     shared: bytes
     brings_data: bool
     sums: bool
+    operations: int = -1
+    steady: bool = False
+
+    def counts(self, before: int, after: int) -> None:
+        """Note the counts of operations before a call and after it."""
+        operations = after - before if before >= 0 and after >= 0 else -1
+        # of a long list of tensors, the record has the first ones only
+        varies = len(self.record.shapes) >= _MAX_TENSORS or self.record.kind != "collective"
+        self.steady = operations == self.operations >= 0 and not varies
+        self.operations = operations
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,7 +162,7 @@ class CallLog:
         self._message_counts: Counter[tuple[object, ...]] = Counter()
         self._groups: dict[str, tuple[Group, bool]] = {}
         self._by_group: dict[Any, tuple[Group, bool, Any]] = {}
-        self._works: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._works = Handles()
         self._sites = CallSites()
         self._known: dict[tuple[object, ...], _Known] = {}
         self._coalesced = Coalesced(self, _MAX_TENSORS)
@@ -204,7 +218,11 @@ class CallLog:
         reduces, root, usual = operation.reduces, operation.root, dist.ReduceOp.SUM
 
         def details_of(given: Mapping[str, Any], group: Group) -> _Details:
-            reduce_op = reduce_op_name(given.get("op", usual)) if reduces else None
+            if reduces:
+                op = given.get("op", usual)
+                reduce_op = _NAMED.get(id(op)) or reduce_op_name(op)
+            else:
+                reduce_op = None
             at = global_rank(given, root, group.members, 0) if root is not None else None
             return reduce_op, at, None, 0, bool(given.get("async_op"))
 
@@ -244,7 +262,7 @@ class CallLog:
                 return threads.RECORD.call(function, args, kwargs, function.__name__, name)
             frame, number = sys._getframe(1), None
             try:
-                given = operation.bind(args, kwargs)
+                given = operation.bind(args, kwargs) if args else kwargs
                 found = self._group(given.get("group"))
                 if found is not None:
                     group, outside, process_group = found
@@ -460,9 +478,10 @@ class CallLog:
         __tracebackhide__ = True
         writer, record, branches = self._ring, known.record, self.branches
         assert writer is not None
+        before = -1 if process_group is None else operation_count(process_group)
         counted = (
             NO_NUMBER if number is None else number,
-            _operations(process_group),
+            before,
             NO_NUMBER if branches is None else branches.count,
             0 if branches is None else branches.hash,
         )
@@ -470,7 +489,10 @@ class CallLog:
         blocking = not asynchronous and not record.outside
         index = writer.begin_known(known.shared, counted, _clock(), blocking=blocking)
         if known.brings_data:
-            evaluations.RECORD.exchanges_data(args, kwargs)
+            seen = evaluations.RECORD
+            seen.exchanges += 1
+            if seen.on_exchange is not None:
+                seen.on_exchange((*args, *kwargs.values()))
             if accumulated.RECORD.latest is not None:
                 accumulated.RECORD.gives((*args, *kwargs.values()))
         self._depth += 1
@@ -480,15 +502,20 @@ class CallLog:
             ended_s = _clock()
             if self.failure_hook is not None:
                 self.failure_hook(error, ended_s)
-            writer.end(index, ring.FAILED, ended_s, _operations(process_group))
+            after = -1 if process_group is None else operation_count(process_group)
+            writer.end(index, ring.FAILED, ended_s, after)
             raise
         finally:
             self._depth -= 1
         issued = asynchronous and result is not None
-        status = ring.ISSUED if issued else ring.DONE
-        writer.end(index, status, _clock(), _operations(process_group))
+        if known.steady and before >= 0:
+            after = before + known.operations
+        else:
+            after = -1 if process_group is None else operation_count(process_group)
+            known.counts(before, after)
+        writer.end(index, ring.ISSUED if issued else ring.DONE, _clock(), after)
         if issued:
-            self._works[result] = index
+            self._works.add(result, index)
         return result
 
     def record(self, record: CallRecord, function: Callable[[], Any], package: str) -> Any:
@@ -647,7 +674,7 @@ class CallLog:
 
     def _wrap_work(self) -> None:
         log, wait, is_completed = self, dist.Work.wait, dist.Work.is_completed
-        early = early_reads.RECORD
+        early, works = early_reads.RECORD, self._works
 
         @functools.wraps(wait)
         def recorded_wait(work: Any, *args: Any, **kwargs: Any) -> Any:
@@ -656,10 +683,10 @@ class CallLog:
                 return wait(work, *args, **kwargs)
             if early.entered:
                 early.settled(work)
-            index = log._works.get(work) if log.recording() else None
-            if index is None or log._ring is None:
+            index, writer = works.get(work), log._ring
+            if index is None or writer is None or log._depth or _get_ident() != log._main:
                 return wait(work, *args, **kwargs)
-            log._ring.block(index, _clock())
+            writer.block(index, _clock())
             status = ring.FAILED
             try:
                 result = wait(work, *args, **kwargs)
@@ -671,15 +698,16 @@ class CallLog:
                     error = sys.exc_info()[1]
                     if error is not None:
                         log.failure_hook(error, now_s)
-                log._ring.settle(index, status, now_s)
-                log._ring.block(None, now_s)
+                writer.end(index, status, now_s)
+                if status == ring.DONE:
+                    works.remove(work)
 
         @functools.wraps(is_completed)
         def recorded_is_completed(work: Any) -> Any:
             completed = is_completed(work)
             if completed:
                 early_reads.RECORD.settled(work)
-            index = log._works.get(work) if completed and log.recording() else None
+            index = works.get(work) if completed and log.recording() else None
             if index is not None and log._ring is not None:
                 log._ring.settle(index, ring.DONE, time.monotonic())
             return completed
@@ -773,11 +801,6 @@ def _by_name(
         return (), dict(inspect.signature(function).bind_partial(*args, **kwargs).arguments)
     except TypeError:  # torch will refuse them
         return args, kwargs
-
-
-def _operations(process_group: Any) -> int:
-    """How many operations the group has received so far, as its backend counts them."""
-    return -1 if process_group is None else torch_private.operation_count(process_group)
 
 
 def reduce_op_name(op: Any) -> str:
