@@ -46,7 +46,11 @@ from .last_stores import LastStores, Stored
 from .matched_calls import Meetings
 from .parting_reasons import ASKS_LIBRARY, IN_CALLBACK, Candidate, PartingReasons
 from .reported_handlers import ReportedHandlers
+from .uneven_passes import first_uneven_pass
 from .ways import Ways
+
+#: Statements without a block of their own, in which a comprehension may make the call.
+_SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
 
 
 class Partings:
@@ -163,9 +167,15 @@ class Partings:
             found = self._decided_before(found, caller.rank, absent.rank, frames) or found
         died = "died" in (absent.state, caller.state)
         if died and (found is None or found.ends_loop):
-            # a count that lacks calls of a rank that died is better than the end of a loop
-            found = self._with_other_calls(compared, call, caller, absent, every=True) or found
-        return self._exhausted(compared, frames) if found is None else found
+            # a count that lacks calls of a rank that died is better than the end of a loop, if the
+            # source agrees: the other rank's calls between two events may be nobody's alone
+            lines = {c.where for r in (caller, absent) for c in r.calls if c.where is not None}
+            counted = self._with_other_calls(compared, call, caller, absent, every=True)
+            if counted is not None and self._decides_about(counted.decision, lines):
+                found = counted
+        if found is None:
+            return self._exhausted(compared, frames)
+        return self._uneven_before(compared, found, call, caller, absent) or found
 
     def for_good(
         self, call: Call, caller: RankReport, absent: RankReport, at: Position | None
@@ -200,8 +210,10 @@ class Partings:
                 ways = [o and found.decision.is_taken(o) for o in (found.absent, found.waiter)]
                 if None in ways or ways[0] == ways[1]:
                     continue
-                arms = [found.decision.arm(taken=taken) for taken in (True, False)]
-                led = [self._leads_to_any(arm, lines) for arm in arms]
+                led = [
+                    self._leads_to_any(found.decision.arm(taken=taken), lines)
+                    for taken in (True, False)
+                ]
                 if led[0] is not led[1]:
                     frames = self._paths.frames(call, caller)
                     return self._reasons.of(found, absent.rank, caller.rank, at, frames)
@@ -209,6 +221,12 @@ class Partings:
 
     def _leads_to_any(self, statements: list[ast.stmt], lines: set[Position]) -> bool:
         return any(leads_to(self._program, one, line) for one in statements for line in lines)
+
+    def _decides_about(self, decision: Decision, lines: set[Position]) -> bool:
+        """Whether only one arm leads to lines with collectives, or an arm leaves its block."""
+        ways = (True, False)
+        led = [self._leads_to_any(decision.arm(taken=taken), lines) for taken in ways]
+        return led[0] is not led[1] or any(decision.leaves(taken=taken) for taken in ways)
 
     def _decided_before(
         self, found: Candidate | None, caller: int, absent: int, frames: list[Position]
@@ -580,8 +598,8 @@ class Partings:
     def _exhausted(self, compared: list[Parting], frames: list[Position]) -> Candidate | None:
         """The last loop in a generator that ended on one rank only.
 
-        A loop around the call runs the generator. That one may end unseen: the other rank came to
-        the same line later.
+        A loop around the call, or a comprehension, runs the generator. That one may end unseen: the
+        other rank came to the same line later.
         """
         feeding = {"__iter__"}
         for frame in frames:
@@ -589,6 +607,10 @@ class Partings:
             for loop in self._program.loops(frame):
                 if isinstance(loop, (ast.For, ast.AsyncFor)):
                     feeding |= makers(loop.iter, around or loop)
+            statement = self._program.statement_at(frame)
+            for part in ast.walk(statement) if isinstance(statement, _SIMPLE) else ():
+                if isinstance(part, ast.comprehension):
+                    feeding |= makers(part.iter, around or part)
         for parting in reversed(compared):
             for candidate in self._candidates(parting):
                 function = candidate.decision.function
@@ -669,6 +691,28 @@ class Partings:
                 if any(a != b for a, b in zip(mine.each, theirs.each, strict=False)):
                     return Candidate(mine.decision, mine.last, theirs.last, 0)
         return None
+
+    def _uneven_before(
+        self,
+        compared: list[Parting],
+        found: Candidate,
+        call: Call,
+        caller: RankReport,
+        absent: RankReport,
+    ) -> Candidate | None:
+        """A loop with a collective in each round that took other rounds before the ranks parted."""
+        parted = [
+            (one.apart[0][0], one.apart[1][0])
+            for one in compared
+            if one.absent is found.absent and one.waiter is found.waiter
+        ]
+        if not parted:
+            return None
+        both = self._branches[absent.rank], self._branches[caller.rank]
+        loop = first_uneven_pass(self._program, both, (absent, caller), call.group)
+        if loop is None or any(end > at for end, at in zip(loop.ends, parted[0], strict=True)):
+            return None
+        return Candidate(loop.decision, *loop.ways, 0)
 
     def _in_callback(self, compared: list[Parting], frames: list[Position]) -> Candidate | None:
         """The last parting in a function that a library called, and with which it ends its loop.

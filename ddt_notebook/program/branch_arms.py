@@ -261,6 +261,33 @@ def _covers(statements: list[ast.stmt], line: int) -> bool:
     return bool(statements) and statements[0].lineno <= line <= end(statements[-1])
 
 
+def in_other_order(program: Program, one: Position, two: Position) -> bool:
+    """Whether two lines are in the two arms of a condition that make the same calls, reordered.
+
+    Each arm also has the calls of the other line.
+    """
+    for block in program.blocks(program.statement_at(one)):
+        if not isinstance(block.owner, ast.If) or one.file != two.file:
+            continue
+        arms = block.owner.body, block.owner.orelse
+        mine, others = arms if block.field == "body" else arms[::-1]
+        if not _covers(others, two.line):
+            continue
+        here, there = ([c for s in arm for c in calls_in(s)] for arm in (mine, others))
+        first, second = _texts(here, one.line), _texts(there, two.line)
+        return first.isdisjoint(second) and bool(
+            first & _texts(there, two.line, at=False) and second & _texts(here, one.line, at=False)
+        )
+    return False
+
+
+def _texts(calls: list[ast.Call], line: int, *, at: bool = True) -> set[str]:
+    """Calls at a line, or all but those, as they are written."""
+    return {
+        ast.dump(one) for one in calls if (one.lineno <= line <= (one.end_lineno or line)) is at
+    }
+
+
 def _head(node: DecidingNode | ast.expr) -> Located:
     return node.pattern if isinstance(node, ast.match_case) else node
 

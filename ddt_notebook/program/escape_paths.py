@@ -131,6 +131,8 @@ class EscapePaths:
                 inner = (replace(one, priority=one.priority + 2) for one in inner)
             found += inner
             called = place.function
+            if called == "__init__":  # it is called by the name of its class
+                called = self._class_of(place)
         found += self._made_by_rank(frames, absent)
         if not found and call.kind == "collective":
             found += self._uneven_loaders(caller.rank, absent.rank)
@@ -218,6 +220,14 @@ class EscapePaths:
                     if not self._program.calls(name):
                         yield node
             node = tree.parents.get(node)
+
+    def _class_of(self, place: Position) -> str:
+        """The name of the class around a line; empty if there is none."""
+        tree = self._program.tree_at(place)
+        node: ast.AST | None = self._program.statement_at(place)
+        while tree is not None and node is not None and not isinstance(node, ast.ClassDef):
+            node = tree.parents.get(node)
+        return node.name if isinstance(node, ast.ClassDef) else ""
 
     def _references(self, owner: FunctionNode | ast.ClassDef) -> list[ast.Name | ast.Attribute]:
         """Where the program names a class or a function, apart from other definitions."""
@@ -403,8 +413,8 @@ class _Paths:
         wanted = branch == "body"
         without = node.orelse or (after if isinstance(node.body[-1], LEAVES) else [])
         arms = node.body, without
-        if called in self.program.functions and all(calls_once(arm, called) for arm in arms):
-            return  # both ways call the function, perhaps with other arguments
+        if called not in COLLECTIVES and all(calls_once(arm, called) for arm in arms):
+            return  # both ways call the function or the class, perhaps with other arguments
         times, otherwise = (_times(arm, called) for arm in (node.body, node.orelse))
         if called in COLLECTIVES and times == otherwise > 0:
             return  # both sides make the collective, each in its own way

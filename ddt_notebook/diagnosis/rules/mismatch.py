@@ -15,7 +15,7 @@ from ddt_notebook.diagnosis.wording import to_change
 from ddt_notebook.model import Call, Fact, Finding, RankReport
 from ddt_notebook.model.finding import Values
 from ddt_notebook.model.operations import BARRIERS
-from ddt_notebook.program.branch_arms import decision_at
+from ddt_notebook.program.branch_arms import decision_at, in_other_order
 from ddt_notebook.program.escape_paths import Reason
 
 from .crash import deaths
@@ -84,7 +84,7 @@ def _mismatch(context: Context, mismatch: Mismatch) -> Finding:
     return conclude(
         symptom,
         "out-of-step" if (by_rank and kind == "arguments-differ") or not mismatch.fields else kind,
-        cause=_cause(mismatch, reason),
+        cause=_cause(context, mismatch, reason),
         ranks=ranks,
         waiting=waiting,
         values=values,
@@ -135,13 +135,26 @@ def _symptom(context: Context, mismatch: Mismatch, reason: Reason | None) -> str
     return "D.2.4"
 
 
-def _cause(mismatch: Mismatch, reason: Reason | None) -> str:
+def _cause(context: Context, mismatch: Mismatch, reason: Reason | None) -> str:
     if reason is not None and not reason.other_branch:
         return reason.cause
-    if mismatch.fields == ("op",):
+    if mismatch.fields == ("op",) or _reordered(context, mismatch):
         return "different-collectives"
     known = (cause for field, cause in _FIELDS.items() if field in mismatch.fields)
     return next(known, "different-collectives")
+
+
+def _reordered(context: Context, mismatch: Mismatch) -> bool:
+    """Whether both arms of a condition make the calls that met, in other orders.
+
+    Then no argument is wrong, although those of the two calls differ.
+    """
+    if len(mismatch.sides) != 2:
+        return False
+    one, two = (side.call for side in mismatch.sides)
+    here = context.ways.apart(one, two) or one.where
+    there = context.ways.apart(two, one) or two.where
+    return here is not None and there is not None and in_other_order(context.program, here, there)
 
 
 def _reason(context: Context, mismatch: Mismatch) -> tuple[Reason | None, Call, list[Fact]]:

@@ -1,0 +1,140 @@
+"""Loops that took other rounds in an earlier epoch, and condition arms that order calls."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ddt_notebook.diagnosis import diagnose
+
+from .builders import all_reduce, at, call, only, peer_error, raised, rank, snapshot
+from .test_partings import Rank, _found, _line
+
+EPOCHS = """for epoch in range(3):
+    for batch in loader:
+        dist.all_reduce(loss)
+        if epoch == 1 and batch % 2:
+            dist.all_reduce(score)
+"""
+
+
+def _epochs(*rounds: int, scored: tuple[int, ...]) -> list[object]:
+    """The steps of a rank; ``scored``: the rounds of the run in which it scores."""
+    steps: list[object] = []
+    number = 0
+    for batches in rounds:
+        steps.append((1, 2))
+        for _ in range(batches):
+            steps += [(2, 3), 3, (4, 5 if number in scored else 2)]
+            steps += [5] if number in scored else []
+            number += 1
+        steps.append((2, 1))
+    return steps
+
+
+def test_a_loop_that_ended_a_round_earlier_in_an_earlier_epoch() -> None:
+    """The calls of one rank's next epoch fitted those of the other one's last round by chance."""
+    short = _epochs(2, 2, scored=(3,))[:-1]
+    long = _epochs(3, 2, scored=())[:-2]
+    sizes = (3, 3, 3, 3)
+    found = _found(
+        EPOCHS,
+        Rank(0, short, "blocked", sizes=(*sizes, 7)),
+        Rank(1, long, "blocked", sizes=(*sizes, 3)),
+    )
+    assert (found.cause, _line(found)) == ("uneven-iterations", 2)
+
+
+def test_rounds_without_a_collective_put_no_rank_out_of_step() -> None:
+    source = """for epoch in range(3):
+    for batch in loader:
+        work(batch)
+    dist.all_reduce(loss)
+    if loss < best:
+        break
+"""
+
+    def epoch(rounds: int, *after: object) -> list[object]:
+        return [(1, 2), *[(2, 3)] * rounds, (2, 4), 4, *after]
+
+    waits = [*epoch(3, (5, 1)), *epoch(2, (5, 1)), (1, 2), (2, 3), (2, 4), 4]
+    stops = [*epoch(2, (5, 1)), *epoch(2, (5, 6))]
+    found = _found(source, Rank(0, waits, "blocked"), Rank(1, stops))
+    assert (found.cause, _line(found)) == ("collective-under-local-condition", 5)
+
+
+def test_a_comprehension_over_a_generator_that_ended_on_one_rank() -> None:
+    source = """def batches(data):
+    for one in data:
+        yield one
+losses = [train(batch) for batch in batches(data)]
+def train(batch):
+    dist.all_reduce(batch)
+    return 1
+dist.all_reduce(total)
+"""
+    names = {2: "batches", 6: "train", 7: "train"}
+    usual: list[object] = [(2, 3), 6, (7, "return")]
+    found = _found(
+        source,
+        Rank(0, [*usual * 2, (2, 3), 6], "blocked", names, (4,), (3, 3, 3)),
+        Rank(1, [*usual * 2, (2, 0), 8], "blocked", names, (), (3, 3, 1)),
+    )
+    assert (found.cause, _line(found)) == ("uneven-iterations", 2)
+
+
+ORDERS = """if rank == 0:
+    dist.all_reduce({first})
+    dist.all_reduce(count)
+else:
+    dist.all_reduce(count)
+    dist.all_reduce(losses)
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "lines", "cause"),
+    [
+        ("losses", (2, 5), "different-collectives"),
+        ("losses.double()", (2, 5), "dtype-differs"),
+        ("count.float()", (2, 5), "dtype-differs"),
+    ],
+)
+def test_arms_that_make_the_same_calls_in_another_order(
+    first: str, lines: tuple[int, int], cause: str
+) -> None:
+    scene = snapshot(
+        raised(0, all_reduce(lines[0], status="failed"), error=peer_error(0)),
+        rank(1, all_reduce(lines[1], dtypes=("int64",), status="pending"), state="died",
+             exit_signal=6),
+        source=ORDERS.format(first=first),
+        outcome="failed",
+    )  # fmt: skip
+    assert only(diagnose(scene)).cause == cause
+
+
+@pytest.mark.parametrize(
+    ("other", "cause"),
+    [("trainer = Trainer()", "different-collectives"), ("pass", "collective-under-rank-condition")],
+)
+def test_a_class_that_both_arms_construct_keeps_no_rank_from_its_collective(
+    other: str, cause: str
+) -> None:
+    source = f"""class Trainer:
+    def __init__(self, log=None):
+        dist.all_reduce(start)
+if rank == 0:
+    trainer = Trainer(log)
+else:
+    {other}
+dist.broadcast(state, 0)
+"""
+    inner = replace(at(3, function="__init__"), code="dist.all_reduce(start)")
+    scene = snapshot(
+        rank(0, all_reduce(where=inner, callers=(at(5),)), blocked=True),
+        rank(1, call("broadcast", 8, root=0), blocked=True),
+        source=source,
+        outcome="hung",
+    )
+    assert only(diagnose(scene)).cause == cause
