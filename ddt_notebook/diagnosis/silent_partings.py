@@ -119,16 +119,21 @@ def _first(context: Evidence, meetings: Meetings, rank: int, other: int, sequenc
         sequence -= 1
 
 
-def _is_known(context: Evidence, met: dict[int, Call], rank: int, other: int) -> bool:
-    """Whether a line is known that kept one of two ranks from the other one's call.
+def have_own_lines(context: Evidence, met: Mapping[int, Call], rank: int, other: int) -> bool:
+    """Whether the source shows a line of its own for each of two ranks that met in a collective.
 
     A correct program may make one collective at two lines, one for each side.
     """
     both = ((rank, other), (other, rank))
     inferred = [_why_absent(context, met, *ranks, context.why_inferred) for ranks in both]
-    if any(one is not None and one.other_branch for one in inferred):
+    return any(one is not None and one.other_branch for one in inferred)
+
+
+def _is_known(context: Evidence, met: dict[int, Call], rank: int, other: int) -> bool:
+    """Whether a line is known that kept one of two ranks from the other one's call."""
+    if have_own_lines(context, met, rank, other):
         return False
-    for here, there in both:
+    for here, there in ((rank, other), (other, rank)):
         reason = _why_absent(context, met, here, there)
         if reason is None or reason.other_branch:
             continue
@@ -141,7 +146,7 @@ def _is_known(context: Evidence, met: dict[int, Call], rank: int, other: int) ->
 
 def _why_absent(
     context: Evidence,
-    met: dict[int, Call],
+    met: Mapping[int, Call],
     here: int,
     there: int,
     why: Callable[..., Reason | None] | None = None,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from ddt_notebook import faults
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
+from ddt_notebook.diagnosis.silent_partings import have_own_lines
 from ddt_notebook.diagnosis.wording import to_change
 from ddt_notebook.model import Call, Fact, Finding
 from ddt_notebook.model.finding import Confidence, Values
@@ -383,6 +384,8 @@ def _why_absent(context: Context, rank: int, waiter: int, call: Call) -> Reason 
             continue
         theirs = context.counterpart(mine, rank)
         if theirs is None or theirs.where is None or context.ways.meet(theirs, mine):
+            continue
+        if have_own_lines(context, {waiter: mine, rank: theirs}, waiter, rank):
             continue
         at = context.ways.apart(theirs, mine) or theirs.where
         reason = context.why_absent(mine, caller, absent, at)

@@ -10,6 +10,7 @@ from ddt_notebook.diagnosis.errors import is_peer_error
 from ddt_notebook.diagnosis.matched_calls import Mismatch, Side
 from ddt_notebook.diagnosis.matched_messages import MessageMismatch, message_bytes
 from ddt_notebook.diagnosis.parting_reasons import ASKS_LIBRARY, IN_CALLBACK, REPORTED
+from ddt_notebook.diagnosis.silent_partings import have_own_lines
 from ddt_notebook.diagnosis.stopped_loops import stopped_alone
 from ddt_notebook.diagnosis.wording import to_change
 from ddt_notebook.model import Call, Fact, Finding, RankReport
@@ -200,6 +201,8 @@ def _parted_before(context: Context, mismatch: Mismatch) -> tuple[Reason, Call] 
         if mine is None or theirs is None or mine.where is None or theirs.where is None:
             break
         if context.ways.meet(mine, theirs):
+            break
+        if have_own_lines(context, dict(zip(ranks, (mine, theirs), strict=True)), *ranks):
             break
         first -= 1
     if first == mismatch.sequence:
