@@ -159,7 +159,9 @@ class Context:
         if stopped is not None:
             return stopped
         inferred = self.why_inferred(call, caller, absent, at)
-        if observed is None or (inferred is not None and inferred.raises):
+        if observed is None:
+            return inferred
+        if inferred is not None and inferred.raises and inferred.cause == observed.cause:
             return inferred  # the condition under which the rank raised what was caught
         return observed
 

@@ -18,6 +18,7 @@ from ddt_notebook.program.escape_paths import Reason
 from ddt_notebook.program.names import RANK_NAMES
 from ddt_notebook.program.nodes import (
     FunctionNode,
+    asks_for_end,
     called_name,
     calls_in,
     ends_with_data,
@@ -158,6 +159,8 @@ class PartingReasons:
             return "loop-ends-by-clock"
         if self._forms_batches(decision, frames) or (in_loop and not found.measures):
             return "uneven-iterations"
+        if any(asks_for_end(test, one, decision.function) for one in decision.loops):
+            return "uneven-iterations"  # one rank's loop is in its last round
         return "collective-under-local-condition"
 
     def _returns_rank(self, call: ast.Call) -> bool:

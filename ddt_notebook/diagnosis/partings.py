@@ -34,7 +34,9 @@ from ddt_notebook.program.nodes import (
     called_name,
     calls_in,
     calls_once,
+    counted_in,
     is_call,
+    is_periodic,
     last_name,
     parameters,
 )
@@ -163,7 +165,7 @@ class Partings:
                 or self._uneven_loop(found, absent.rank, caller.rank, frames)
                 or found
             )
-        if found is None or found.ends_loop:
+        if found is None or found.ends_loop or _counts(found):
             found = self._decided_before(found, caller.rank, absent.rank, frames) or found
         died = "died" in (absent.state, caller.state)
         if died and (found is None or found.ends_loop):
@@ -233,8 +235,9 @@ class Partings:
     ) -> Candidate | None:
         """A condition, possibly long before, that had other rounds or another function follow.
 
-        It sets a name that bounds the loop, as after a resume; or its arm names the class or the
-        function to which a function belongs that only the caller ran, as to register a callback.
+        It sets a name that bounds the loop, or from which steps are counted, as after a resume; or
+        its arm names the class or the function to which a function belongs that only the caller
+        ran, as to register a callback.
         """
         bounds: set[str] = set()
         if found is not None:
@@ -242,9 +245,10 @@ class Partings:
             if isinstance(node, (ast.For, ast.AsyncFor)) and is_call(node.iter, "range"):
                 head = node.iter  # another name may hold a loader, which rank 0 gives a bar
             bounds = {one.id for one in _names([head])} if head is not None else set()
+            bounds &= _counts(found) or bounds
         owners = {
             name
-            for frame in frames
+            for frame in (() if found is not None and _counts(found) else frames)
             if isinstance(function := function_at(self._program, frame), FunctionNode)
             and not ran(self._branches[absent], frame.file, function)
             for name in self._owners(frame.file, function)
@@ -838,6 +842,15 @@ class Partings:
 
 def _follows(call: Call, event: int) -> bool:
     return call.branches_before is not None and call.branches_before > event
+
+
+def _counts(found: Candidate) -> set[str]:
+    """The names that a condition such as ``step % 10 == 0`` asks for and its loops count up."""
+    test = found.decision.test
+    if not isinstance(found.decision.node, ast.If) or test is None or not is_periodic(test):
+        return set()
+    counted = {name for loop in found.decision.loops for name in counted_in(loop)}
+    return {one.id for one in _names([test])} & counted
 
 
 def _names(nodes: Iterable[ast.AST]) -> Iterator[ast.Name]:

@@ -58,6 +58,12 @@ class Decision:
             return self.match.subject
         return self.node.test if isinstance(self.node, (ast.If, ast.While)) else None
 
+    @property
+    def loops(self) -> list[ast.For | ast.AsyncFor]:
+        """The ``for`` loops of the same function around it, innermost first."""
+        owners = (one.owner for one in self.blocks)
+        return [one for one in owners if isinstance(one, (ast.For, ast.AsyncFor))]
+
     def is_taken(self, outcome: BranchOutcome) -> bool:
         """Whether the condition held, the loop went on, or the exception was caught."""
         if outcome.kind == "handled":

@@ -33,6 +33,7 @@ from .nodes import (
     guards_of,
     guards_of_breaks,
     is_call,
+    is_periodic,
     last_name,
     own_expressions,
     variables_in,
@@ -433,7 +434,7 @@ class _Paths:
         elif self.conditions.reads_clock(node.test):
             yield self._reason(2, "collective-under-local-condition", node, "depends-on-clock")
         elif self._is_local(node.test):
-            priority = 5 if _is_periodic(node.test) else 3
+            priority = 5 if is_periodic(node.test) else 3
             cause, kind = "collective-under-local-condition", "decided-by-each-rank"
             yield self._reason(priority, cause, node, kind)
 
@@ -742,16 +743,6 @@ def _calls(node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -
     ]
     rounds += [test for part in node.generators for test in part.ifs]
     return any(isinstance(inner, ast.Call) for part in rounds for inner in ast.walk(part))
-
-
-def _is_periodic(test: ast.expr) -> bool:
-    """Whether a condition holds in every so many rounds: ``step % 10 == 0``."""
-    return any(
-        isinstance(node, ast.Compare)
-        and isinstance(node.left, ast.BinOp)
-        and isinstance(node.left.op, ast.Mod)
-        for node in ast.walk(test)
-    ) and not any(calls_in(test))
 
 
 def _times(statements: list[ast.stmt], function: str) -> int:

@@ -270,6 +270,55 @@ def counted_in(loop: LoopNode) -> Iterator[str]:
                 yield name
 
 
+def is_periodic(test: ast.expr) -> bool:
+    """Whether a condition holds in every so many rounds: ``step % 10 == 0``."""
+    return any(
+        isinstance(node, ast.Compare)
+        and isinstance(node.left, ast.BinOp)
+        and isinstance(node.left.op, ast.Mod)
+        for node in ast.walk(test)
+    ) and not any(calls_in(test))
+
+
+def asks_for_end(test: ast.expr, loop: ast.For | ast.AsyncFor, function: ast.AST) -> bool:
+    """Whether a condition holds in the last round of a loop: ``step == len(loader) - 1``.
+
+    A name in it may hold that comparison, or the number of the last round.
+    """
+    values: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            values.setdefault(node.targets[0].id, []).append(node.value)
+    counters = {*counted_in(loop), *variables_in(loop.target)}
+    through = {ast.dump(one) for one in ast.walk(loop.iter) if isinstance(one, ast.expr)}
+
+    def value(node: ast.expr) -> ast.expr:
+        known = values.get(node.id, []) if isinstance(node, ast.Name) else []
+        return known[0] if len(known) == 1 else node
+
+    def is_length(node: ast.expr) -> bool:
+        node = value(node)
+        if isinstance(node, ast.BinOp) and isinstance(node.right, ast.Constant):
+            node = node.left
+        return (
+            isinstance(node, ast.Call)
+            and called_name(node) == "len"
+            and ast.dump(node.args[0]) in through
+        )
+
+    def holds_at_end(node: ast.expr) -> bool:
+        node = value(node)
+        if isinstance(node, ast.BoolOp):
+            return any(map(holds_at_end, node.values))
+        if not isinstance(node, ast.Compare) or not isinstance(node.ops[0], ast.Eq):
+            return False
+        sides = node.left, node.comparators[0]
+        counted = [isinstance(one, ast.Name) and one.id in counters for one in sides]
+        return any(counted) and any(map(is_length, sides))
+
+    return holds_at_end(test)
+
+
 def break_conditions(loop: LoopNode) -> Iterator[ast.expr]:
     """Conditions under which the loop's own ``break``, or a ``return``, leaves the loop."""
     for guards in guards_of_breaks(loop):

@@ -138,3 +138,53 @@ dist.broadcast(state, 0)
         outcome="hung",
     )
     assert only(diagnose(scene)).cause == cause
+
+
+LAST_ROUND = """last = len({length}) - 1
+for step, batch in enumerate(loader):
+    is_last = step == last
+    dist.all_reduce(batch)
+    if is_last or step % 3 == 0:
+        dist.all_reduce(loss)
+"""
+
+
+@pytest.mark.parametrize(
+    ("length", "cause"),
+    [("loader", "uneven-iterations"), ("names", "collective-under-local-condition")],
+)
+def test_a_rank_whose_loop_is_in_its_last_round(length: str, cause: str) -> None:
+    first: list[object] = [(2, 3), 4, (5, 6), 6, (2, 3), 4]
+    found = _found(
+        LAST_ROUND.format(length=length),
+        Rank(0, [*first, (5, 6), 6], "blocked", sizes=(3, 1, 3, 1)),
+        Rank(1, [*first, (5, 2), (2, 3), 4], "blocked", sizes=(3, 1, 3, 3)),
+    )
+    assert (found.cause, _line(found)) == (cause, 5)
+
+
+RESUMED = """step = 0
+if rank == 0 and resume:
+    {stored} = 7
+for batch in loader:
+    dist.all_reduce(batch)
+    step += 1
+    if step % every == 0:
+        dist.all_reduce(loss)
+"""
+
+
+@pytest.mark.parametrize(
+    ("stored", "cause", "line"),
+    [
+        ("step", "collective-under-rank-condition", 2),
+        ("path", "collective-under-local-condition", 7),
+    ],
+)
+def test_steps_that_one_rank_counts_from_another_number(stored: str, cause: str, line: int) -> None:
+    found = _found(
+        RESUMED.format(stored=stored),
+        Rank(0, [(2, 3), (4, 5), 5, (7, 8), 8], "blocked", sizes=(3, 1)),
+        Rank(1, [(2, 4), (4, 5), 5, (7, 4), (4, 5), 5], "blocked", sizes=(3, 3)),
+    )
+    assert (found.cause, _line(found)) == (cause, line)
