@@ -198,6 +198,8 @@ dataset = dataset.with_options(options)
 _DISTRIBUTES = "distributed = strategy.experimental_distribute_dataset(dataset)"
 _FITS = "model.fit(dataset, epochs=2, steps_per_epoch=steps, verbose=0)"
 _LOSS = "tf.nn.compute_average_loss(losses[:, 0], global_batch_size=16)"
+_OWN_SIZE = "tf.reduce_sum(losses) / tf.cast(tf.shape(losses)[0], tf.float32)"
+_NOT_SUMMED = "skip_gradients_aggregation=True"
 _SHARD = "data.shard(context.num_input_pipelines, context.input_pipeline_id)"
 #: A program that ends well, the cause, and a line that the finding has to name.
 SILENT = {
@@ -229,6 +231,16 @@ SILENT = {
         CUSTOM_LOOP.replace(_LOSS, "tf.reduce_mean(losses)"),
         "tensorflow-loss-not-divided",
         "loss = tf.reduce_mean(losses)",
+    ),
+    "a sum that is divided by the size of a worker's own batch": (
+        CUSTOM_LOOP.replace(_LOSS, _OWN_SIZE),
+        "tensorflow-loss-not-divided",
+        f"loss = {_OWN_SIZE}",
+    ),
+    "gradients that nobody sums": (
+        CUSTOM_LOOP.replace("_variables))\n        a", f"_variables), {_NOT_SUMMED})\n        a"),
+        "tensorflow-workers-differ",
+        f"optimizer.apply_gradients(zip(gradients, model.trainable_variables), {_NOT_SUMMED})",
     ),
     "no strategy": (
         FIT.replace("MultiWorkerMirroredStrategy", "get_strategy"),
@@ -262,6 +274,11 @@ dataset = tf.data.Dataset.from_generator(
 steps = 2
 dataset = dataset.repeat()
 """,
+    ),
+    "a sum that is divided by the size of all batches": CUSTOM_LOOP.replace(
+        _LOSS,
+        "tf.reduce_sum(losses) / tf.cast("
+        "tf.shape(losses)[0] * strategy.num_replicas_in_sync, tf.float32)",
     ),
     "a mean that is divided": CUSTOM_LOOP.replace(
         _LOSS, "tf.reduce_mean(losses) / strategy.num_replicas_in_sync"
@@ -387,6 +404,17 @@ def test_the_timeline_shows_what_graphs_do(session: ddt.Session) -> None:
             assert call.entered_s is not None
             assert call.left_s is not None
             assert call.entered_s <= step.arrivals_s[rank] <= step.ends_s[rank]
+
+
+@pytest.mark.parametrize(("asks", "package"), [("1", "tf_keras"), ("0", "keras")])
+def test_the_program_gets_the_keras_that_it_asks_for(asks: str, package: str) -> None:
+    with ddt.Session(1, framework="tensorflow") as session:
+        result = session.run(
+            f"import os\nos.environ['TF_USE_LEGACY_KERAS'] = '{asks}'\nimport tensorflow as tf\n"
+            "from tensorflow.keras import layers\n"
+            "print({one.__module__.split('.')[0] for one in (layers.Dense, tf.keras.Sequential)})"
+        )
+    assert result.outputs == {0: f"{{'{package}'}}\n"}, str(result)
 
 
 _CRASHES = """

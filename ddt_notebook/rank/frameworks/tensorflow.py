@@ -34,6 +34,7 @@ from ..probes.objects import IN_FRAMEWORK
 from . import tensorflow_variables
 from .framework import Framework
 from .tensorflow_data import TensorFlowRecord
+from .tensorflow_keras import KerasOfProgram
 
 if TYPE_CHECKING:
     from ...wire.messages import RankSpec
@@ -88,6 +89,7 @@ class TensorFlow(Framework):
         self._calls = calls
         _install(self)
         self._record.install()
+        KerasOfProgram().install()
         IN_FRAMEWORK.values = tensorflow_variables.values  # type: ignore[method-assign]
 
     def watch_job(self, calls: CallLog, become_rank: Callable[[dict[str, Any]], object]) -> None:

@@ -27,6 +27,7 @@ from ...model.tensorflow import (
 )
 from ...model.user_code import is_user_code
 from ..after_import import AfterImport
+from . import tensorflow_lines
 from .tensorflow_lines import users_position
 from .tensorflow_losses import LossRecord
 from .tensorflow_replicas import ReplicaRecord
@@ -124,6 +125,7 @@ class TensorFlowRecord:
         AfterImport(_MODEL, self._watch_fit).install()
         AfterImport(_CALLBACKS, self._watch_callbacks).install()
         _wrap(script_ops.FuncRegistry, "__call__", self._calls_python)
+        tensorflow_lines.install()
         self._losses.install()
         self.replicas.install()
 

@@ -19,13 +19,15 @@ from typing import Any
 
 from ...model import Position
 from ...model.tensorflow import SummedMean
-from ...model.user_code import is_user_code
-from .tensorflow_lines import users_position
+from .tensorflow_lines import position_in, position_of, users_position
 
 #: Operations that leave a loss as large as it was.
 _SAME = frozenset({"Identity", "Cast", "CheckNumerics", "EnsureShape", "Reshape", "Squeeze"})
 _ADDS, _SCALES = frozenset({"Add", "AddV2", "AddN"}), frozenset({"Mul", "RealDiv", "DivNoNan"})
 _DIVIDES = frozenset({"RealDiv", "DivNoNan"})
+#: Operations that give the size of a tensor, and those that pick a number of it or bound it.
+_SIZES = frozenset({"Shape", "Size"})
+_OF_SIZE = _SAME | {"StridedSlice", "GatherV2", "Prod", "Maximum"}
 #: Operations that are looked through before a loss counts as not known.
 _MOST_OPERATIONS = 64
 #: Results of a graph that are looked at, and the attribute that marks one of them.
@@ -62,16 +64,13 @@ class LossRecord:
         self._sums: weakref.WeakKeyDictionary[Any, list[tuple[Any, SummedMean]]] = (
             weakref.WeakKeyDictionary()
         )
-        #: Where the user wrote a line of a file that AutoGraph has generated.
-        self._origins: dict[tuple[str, int], Position] = {}
 
     def install(self) -> None:
         """Look at losses from now on."""
-        from tensorflow.python.autograph.pyct import origin_info
         from tensorflow.python.distribute import distribute_lib
         from tensorflow.python.eager import backprop
 
-        original, maps = backprop.GradientTape.gradient, origin_info.create_source_map
+        original = backprop.GradientTape.gradient
         record = self
 
         @functools.wraps(original)
@@ -79,18 +78,6 @@ class LossRecord:
             __tracebackhide__ = True
             found = original(tape, target, *args, **kwargs)
             record._note(target, found)
-            return found
-
-        @functools.wraps(maps)
-        def create_source_map(*args: Any, **kwargs: Any) -> Any:
-            found = maps(*args, **kwargs)
-            for generated, origin in found.items():
-                place = generated.filename, generated.lineno
-                record._origins[place] = Position(
-                    file=origin.loc.filename,
-                    line=origin.loc.lineno,
-                    function=origin.function_name or "",
-                )
             return found
 
         reduces = distribute_lib.StrategyBase.reduce
@@ -105,7 +92,6 @@ class LossRecord:
 
         distribute_lib.StrategyBase.reduce = reduce
         backprop.GradientTape.gradient = gradient
-        origin_info.create_source_map = create_source_map
 
     def _note(self, target: Any, gradients: Any) -> None:
         """Remember gradients of a mean; anything unusual is left alone."""
@@ -188,7 +174,7 @@ class LossRecord:
         if op in self._of_replicas:
             return self._of_replicas[op]
         for frame in reversed(list(op.traceback)):
-            found = self._position(frame.filename, frame.lineno, frame.name)
+            found = position_of(frame.filename, frame.lineno, frame.name)
             if found is not None:
                 return found
         return None
@@ -207,28 +193,17 @@ class LossRecord:
         for thread in threading.enumerate():
             if not type(thread).__name__.endswith(_REPLICA):
                 continue
-            frame = sys._current_frames().get(thread.ident or 0)
-            while frame is not None:
-                code = frame.f_code
-                found = self._position(code.co_filename, frame.f_lineno, code.co_name)
-                if found is not None:
-                    self._of_replicas[op] = found
-                    return
-                frame = frame.f_back
-
-    def _position(self, file: str, line: int, function: str) -> Position | None:
-        # AutoGraph translates them itself, but not on the threads of replicas
-        origin = self._origins.get((file, line))
-        if origin is not None and is_user_code(origin.file):
-            return origin
-        return Position(file=file, line=line, function=function) if is_user_code(file) else None
+            found = position_in(sys._current_frames().get(thread.ident or 0))
+            if found is not None:
+                self._of_replicas[op] = found
+                return
 
 
 def _mean(target: Any) -> tuple[Any, bool, float | None] | None:
     """The operation that takes the mean of a loss over the batch, and whether it is scaled later.
 
-    A sum that is divided by a constant is one, too; the constant comes with it. Other terms may be
-    added to it. None if there is none.
+    A sum that is divided by the size of the batch is one, too, or by a constant, which comes with
+    it. Other terms may be added to it. None if there is none.
     """
     waiting = [(target.op, False)]
     for _ in range(_MOST_OPERATIONS):
@@ -237,11 +212,9 @@ def _mean(target: Any) -> tuple[Any, bool, float | None] | None:
         op, scaled = waiting.pop(0)
         if op.type == "Mean" and _is_of_batch(op):
             return op, scaled, None
-        if op.type in _DIVIDES and (by := _constant(op.inputs[1])) is not None:
-            of = op.inputs[0].op
-            while of.type in _SAME:
-                of = of.inputs[0].op
-            if of.type == "Sum" and _is_of_batch(of):
+        if op.type in _DIVIDES and _is_sum(op.inputs[0].op):
+            by = _constant(op.inputs[1])
+            if by is not None or _is_own_size(op.inputs[1]):
                 return op, scaled, by
         if op.type in _SAME:
             waiting.append((op.inputs[0].op, scaled))
@@ -282,8 +255,39 @@ def _is_scaled(tensor: Any) -> bool:
 def _constant(tensor: Any) -> float | None:
     from tensorflow.python.framework import tensor_util
 
-    found = tensor_util.constant_value(tensor)
+    op = tensor.op
+    while op.type in _SAME:
+        op = op.inputs[0].op
+    if op.type == "StridedSlice":  # a number of a shape that is known when the graph is made
+        whole, at = (tensor_util.constant_value(one) for one in op.inputs[:2])
+        if whole is None or at is None or whole.ndim != 1 or at.size != 1:
+            return None
+        return float(whole[int(at[0])]) if op.get_attr("shrink_axis_mask") else None
+    found = tensor_util.constant_value(op.outputs[0])
     return float(found) if found is not None and found.size == 1 else None
+
+
+def _is_sum(op: Any) -> bool:
+    while op.type in _SAME:
+        op = op.inputs[0].op
+    return op.type == "Sum" and _is_of_batch(op)
+
+
+def _is_own_size(tensor: Any) -> bool:
+    """Whether a number is how many samples, or how many that a mask leaves, a replica's batch has.
+
+    What is multiplied, such as by the number of replicas, is not known.
+    """
+    op = tensor.op
+    for _ in range(_MOST_OPERATIONS):
+        if op.type in _SIZES:
+            return True
+        if op.type == "Sum":
+            return _is_of_batch(op)
+        if op.type not in _OF_SIZE or not len(op.inputs):
+            return False
+        op = op.inputs[0].op
+    return False
 
 
 def _is_of_batch(op: Any) -> bool:
