@@ -32,7 +32,7 @@ from ...model.user_code import package_file
 from ...wire import ring
 from ...wire.records import NO_GROUP, NO_NUMBER, CallRecord, Group
 from ..branch_recorder import BranchRecorder
-from ..torch_private import operation_count
+from ..torch_private import DisableTorchFunction, operation_count
 from ..user_signals import let_through
 from . import (
     accumulated,
@@ -289,7 +289,10 @@ class CallLog:
                 if examines and own
                 else None
             )
-            act = function if self.backends is None else checked(given, process_group)
+            act = function
+            backends = self.backends
+            if backends is not None and record.group.name in backends.only_gpus:
+                act = checked(given, backends)
             result = self._perform(act, args, kwargs, known, number, process_group)
             if examined is not None:
                 exchanged.RECORD.after(examined)
@@ -298,15 +301,13 @@ class CallLog:
                 early_reads.RECORD.issued(record, operation, given, result, rank)
             return result
 
-        def checked(given: Mapping[str, Any], process_group: Any) -> Any:
+        def checked(given: Mapping[str, Any], backends: MappedBackends) -> Any:
             """The function, which refuses tensors that simulated GPUs would refuse."""
-            backends = self.backends
-            assert backends is not None
             tensors = [tensor for value in given.values() for tensor in _tensors(value)]
 
             def refusing(*args: Any, **kwargs: Any) -> Any:
                 __tracebackhide__ = True
-                backends.check(process_group, tensors)
+                backends.refuse_on_cpu(tensors)
                 return function(*args, **kwargs)
 
             return refusing
@@ -328,7 +329,7 @@ class CallLog:
         if simulated.active is None:
             tensors = _described(given, operation)
         else:
-            with UNSIMULATED:
+            with DisableTorchFunction():  # shapes and dtypes need no more
                 tensors = _described(given, operation)
         key = op, group.name, site, details, tensors
         known = self._known.get(key)

@@ -52,7 +52,8 @@ class MappedBackends:
     """
 
     def __init__(self) -> None:
-        self._only_gpus: set[str] = set()  # names of groups
+        #: Names of the groups with NCCL alone; see `refuse_on_cpu`.
+        self.only_gpus: set[str] = set()
         self._forms_only_gpus = False
 
     def choose(self, op: str, options: dict[str, Any]) -> None:
@@ -69,7 +70,7 @@ class MappedBackends:
         asked = str(options.get("backend") or "").lower()
         inherits = op == "new_group" and not asked and dist.group.WORLD is not None
         self._forms_only_gpus = asked in _ONLY_GPUS or (
-            inherits and dist.group.WORLD.group_name in self._only_gpus
+            inherits and dist.group.WORLD.group_name in self.only_gpus
         )
         if "nccl" in asked:
             options["backend"] = "gloo"
@@ -80,17 +81,16 @@ class MappedBackends:
         """Note the group that the call formed; groups of another generation have the same names."""
         name = getattr(group, "group_name", None)  # None on a rank that is not a member
         if name is not None:
-            (self._only_gpus.add if self._forms_only_gpus else self._only_gpus.discard)(name)
+            (self.only_gpus.add if self._forms_only_gpus else self.only_gpus.discard)(name)
 
-    def check(self, group: Any, tensors: Iterable[torch.Tensor]) -> None:
-        """Raise the error of PyTorch if one of the tensors is where the group has no backend.
+    @staticmethod
+    def refuse_on_cpu(tensors: Iterable[torch.Tensor]) -> None:
+        """Raise the error of PyTorch for a group with NCCL alone if a tensor is on the CPU.
 
         Raises
         ------
         RuntimeError
-            If a tensor is on the CPU and the group was asked for with NCCL alone.
+            If one of them is.
         """
-        if getattr(group, "group_name", None) in self._only_gpus and any(
-            device_of(tensor) is None for tensor in tensors
-        ):
+        if any(device_of(tensor) is None for tensor in tensors):
             raise RuntimeError("No backend type associated with device type cpu")
