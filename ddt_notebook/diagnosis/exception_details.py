@@ -36,7 +36,7 @@ def details(context: Context, error: RankError, meaning: Meaning) -> tuple[Meani
     if meaning.message is not None and (function := message(meaning.message).result_of):
         return meaning, _returns_nothing(context, function)
     if meaning.symptom == "D.1.11" and meaning.cause is None:
-        return _without_class(context, error, meaning), []
+        return _without_class(context, error, meaning)
     if meaning.cause == "out-of-memory" and (line := _kept_graph(context, error)) is not None:
         likely = replace(meaning, cause="loss-keeps-graph", confidence="likely")
         return likely, [Fact(kind="keeps-graph", place=line)]
@@ -82,14 +82,23 @@ def _returns_nothing(context: Context, function: str) -> list[Fact]:
     return [Fact(kind=kind, place=place, values={"return_line": line})]
 
 
-def _without_class(context: Context, error: RankError, meaning: Meaning) -> Meaning:
-    """What an error means for which the study has no class."""
+def _without_class(
+    context: Context, error: RankError, meaning: Meaning
+) -> tuple[Meaning, list[Fact]]:
+    """Return what an error means for which the study has no class."""
     if not _found_nan(context, error):
-        return replace(meaning, cause=_of_the_cell(error))
+        return replace(meaning, cause=_of_the_cell(error)), []
+    for training in context.snapshot.training:
+        for one in training.unwritten:
+            if not one.zero:
+                place = context.place(one.where, "created")
+                values = {"module": one.module, "unwritten": one.unwritten}
+                fact = Fact(kind="without-initial-values", place=place, values=values)
+                return Meaning("D.2.5", "parameters-not-initialised", "likely"), [fact]
     raised = [one.error for one in context.reports.values() if one.state == "raised"]
     alike = sum(one is not None and one.where == error.where for one in raised)
     cause = "loss-not-finite" if alike == len(context.reports) else "nan-from-one-rank"
-    return Meaning("D.2.5", cause, "likely")
+    return Meaning("D.2.5", cause, "likely"), []
 
 
 def _found_nan(context: Context, error: RankError) -> bool:

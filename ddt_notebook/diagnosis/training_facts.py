@@ -179,6 +179,10 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         "of {parameters:parameter} that got memory without values there and were trained, nobody "
         "wrote to {unwritten} before the first step"
     ),
+    "without-initial-values": (
+        "{place} gave {unwritten:parameter} of {module} memory, and nobody wrote to them before "
+        "the first step"
+    ),
     "memory-held-not-finite": "on {ranks}, that memory held nan or inf",
     "memory-held-anything": "on {ranks}, that memory held what was in it before",
     "memory-held-zeros": "on {ranks}, only zeros were found in that memory, as in a fresh page",

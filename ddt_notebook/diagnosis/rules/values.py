@@ -70,9 +70,9 @@ def _without_values(context: Context, origin: Mapping[int, NotFinite]) -> list[F
     )
     found = _unwritten(context)
     return [
-        _not_initialised(context, ranks, [became], "likely" if first.finite else "certain")
+        _not_initialised(context, ranks, [became], "likely")
         for ranks in found
-        if not (first := next(iter(ranks.values()))).zero
+        if not next(iter(ranks.values())).zero
     ][:1]
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
@@ -80,18 +81,19 @@ class EmptyParameters:
             one.looks()
             self.pending[id(tensor)] = one
 
-    @contextmanager
-    def shared(self, module: Any) -> Iterator[None]:
-        """In this block, DDP copies the parameters of one rank to the others, or their lack."""
-        without = []
-        if self.pending and isinstance(module, nn.Module):
-            with _harmless():
-                without = [one for one in self._of(module.parameters()) if one.looks()]
-        yield
-        if without:
-            with _harmless():
-                for one in without:
-                    one.looks()
+    def without_values(self, parameters: Iterable[torch.Tensor]) -> list[_Filled]:
+        """Those of these parameters that nobody has written to so far."""
+        return [one for one in self._of(parameters) if one.looks()]
+
+    def copied(self, without: list[_Filled]) -> None:
+        """DDP has copied these parameters from this rank, as they are: that initialises nothing."""
+        for one in without:
+            one.looks()
+
+    def received(self, parameters: Iterable[torch.Tensor]) -> None:
+        """DDP has copied these parameters from another rank, which may have initialised them."""
+        for parameter in parameters:
+            self.pending.pop(id(parameter), None)
 
     def steps(self, optimizer: Optimizer) -> None:
         """An optimizer is about to step."""
@@ -193,10 +195,17 @@ def install() -> None:
     @functools.wraps(constructor)
     def construct(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:
         __tracebackhide__ = True
-        if not RECORD.pending:
+        if not RECORD.pending or not isinstance(module, nn.Module):
             constructor(self, module, *args, **kwargs)
             return
-        with RECORD.shared(module):
-            constructor(self, module, *args, **kwargs)
+        without: list[_Filled] = []
+        with _harmless():
+            without = RECORD.without_values(module.parameters())
+        constructor(self, module, *args, **kwargs)
+        with _harmless():
+            if dist.get_rank(self.process_group):
+                RECORD.received(module.parameters())
+            else:
+                RECORD.copied(without)
 
     DistributedDataParallel.__init__ = construct

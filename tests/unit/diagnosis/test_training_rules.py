@@ -461,7 +461,7 @@ def test_renamed_submodules_are_not_taken_for_exchanged_ones() -> None:
     ("lost", "fields", "confidence"),
     [
         (True, {}, "likely"),
-        (True, {"finite": False}, "certain"),
+        (True, {"finite": False}, "likely"),
         (True, {"zero": True}, ""),
         (False, {}, ""),
     ],

@@ -129,17 +129,22 @@ def test_parameters_that_are_not_trained(record: EmptyParameters) -> None:
 
 
 @pytest.mark.parametrize("writes", [True, False])
-def test_what_ddp_copies_is_as_it_was_on_the_rank_it_comes_from(
-    record: EmptyParameters, writes: bool
-) -> None:
+def test_what_ddp_copies_to_other_ranks(record: EmptyParameters, writes: bool) -> None:
     net = materialised(record)
     if writes:
         _by_layers(net)
-    with record.shared(net):  # as on a rank that gets the parameters of rank 0
-        for parameter in net.parameters():
-            parameter.data.fill_(3.0)
+    without = record.without_values(net.parameters())
+    _by_init(net)  # DDP writes the same to them
+    record.copied(without)
     train(record, net)
     assert len(record.observed()) == (not writes)
+
+
+def test_what_ddp_copies_from_another_rank(record: EmptyParameters) -> None:
+    net = materialised(record)
+    record.received(net.parameters())
+    train(record, net)
+    assert not record.observed()
 
 
 def test_fresh_memory_of_zeros(record: EmptyParameters, monkeypatch: pytest.MonkeyPatch) -> None:
