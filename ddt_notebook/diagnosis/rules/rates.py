@@ -21,6 +21,9 @@ _RATE = r"(lr|learning_rate)"
 #: ``base_lr``, ``single_gpu_lr``, ``lr_one_gpu``: names of rates for one process.
 _FOR_ONE = re.compile(rf"({_ONE}{_DEVICE}_{_RATE}|{_RATE}_(for_)?{_ONE}{_DEVICE})", re.IGNORECASE)
 
+#: What may be the rate of one process, or the one on which a schedule is based.
+_BASE = re.compile(r"base|ref", re.IGNORECASE)
+
 
 def unscaled(context: Context) -> Iterator[Finding]:
     """Report, as a hint, SGD on several ranks with a rate that is named as that of one rank.
@@ -37,6 +40,8 @@ def unscaled(context: Context) -> Iterator[Finding]:
         rates = [state.rates[0] for o in group.ranks.values() for state in o.states if state.rates]
         if given is None or not rates or max(rates) > rates[0]:
             continue
+        if _BASE.search(last_name(given)) and (len({*rates}) > 1 or group.first.schedules):
+            continue  # it may be the base of the schedule
         if not (batch_may_be_shared(context.program) or grows_with_ranks(context.program, given)):
             yield _hint(context, group, last_name(given), rates[0])
 

@@ -485,3 +485,28 @@ def test_parameters_without_initial_values(
         return
     assert [one.cause for one in report.findings] == (["loss-not-finite"] if lost else [])
     assert [one.cause for one in report.hints] == ["parameters-not-initialised"]
+
+
+@pytest.mark.parametrize(
+    ("name", "rates", "batch", "doubted"),
+    [
+        ("base_lr", (0.1, 0.1), "16", True),
+        ("cfg.single_gpu_lr", (0.1, 0.05), "16", True),
+        ("base_lr", (0.1, 0.05), "16", False),  # the base of a schedule
+        ("base_lr", (0.1, 0.2), "16", False),
+        ("base_lr", (0.1, 0.1), "16 // world_size", False),
+        ("base_lr", (0.1, 0.1), "int(args.batch / dist.get_world_size())", False),
+        ("lr", (0.1, 0.1), "16", False),
+    ],
+)
+def test_a_rate_for_one_process(
+    name: str, rates: tuple[float, float], batch: str, doubted: bool
+) -> None:
+    one = optimizer((1, 2), (3, 4), (5, 6), made=at(1))
+    moved = zip(one.states, (*rates, rates[-1]), strict=True)
+    one = replace(one, states=tuple(replace(state, rates=(rate,)) for state, rate in moved))
+    source = f"""optimizer = SGD(model.parameters(), lr={name})
+loader = DataLoader(data, batch_size={batch})
+"""
+    hints = [hint.cause for hint in found(one, one, source=source).hints]
+    assert hints == ["learning-rate-not-scaled"] * doubted
