@@ -40,12 +40,16 @@ Side = tuple[str, tuple[int, ...], tuple[tuple[str, str], ...]]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A parting with what the source shows of it; the one with the lowest priority is the best."""
+    """A parting with what the source shows of it; the one with the lowest priority is the best.
+
+    ``rounds`` is after how many rounds the ranks parted at a loop that ran more than once.
+    """
 
     decision: Decision
     absent: BranchOutcome | None
     waiter: BranchOutcome | None
     priority: int
+    rounds: int | None = None
 
     @property
     def ends_loop(self) -> bool:
@@ -196,7 +200,9 @@ class PartingReasons:
         values: dict[str, dict[str, str]] = {}
         for rank in sorted(self._branches, key=lambda r: (r != absent, r != caller, r)):
             outcome = self.way_of(rank, found, absent, caller)
-            way = _way(found.decision, outcome, self._branches[rank])
+            if found.rounds is not None and rank not in (absent, caller):
+                continue  # what other ranks did at that time was not looked at
+            way = _way(found.decision, outcome, self._branches[rank], found.rounds)
             ways.setdefault(way, []).append(rank)
             if outcome is not None:
                 values.setdefault(way, dict(outcome.values))
@@ -233,7 +239,12 @@ def _reads_rank_of_dict(test: ast.expr) -> bool:
     )
 
 
-def _way(decision: Decision, outcome: BranchOutcome | None, branches: RankBranches) -> str:
+def _way(
+    decision: Decision,
+    outcome: BranchOutcome | None,
+    branches: RankBranches,
+    parted_after: int | None = None,
+) -> str:
     """The path of a rank, as a key of `parting_wording.WAYS`."""
     if outcome is None:
         return "not-raised" if _catches(decision) else "not-there"
@@ -246,7 +257,8 @@ def _way(decision: Decision, outcome: BranchOutcome | None, branches: RankBranch
             for other in branches.outcomes
             if other.site == outcome.site and decision.is_taken(other)
         )
-        return f"{'went on' if taken else 'ended'} after {rounds - taken} rounds"
+        after = rounds - taken if parted_after is None else parted_after
+        return f"{'went on' if taken else 'ended'} after {after} rounds"
     return "yes" if taken else "no"
 
 

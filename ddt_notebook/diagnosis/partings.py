@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
@@ -34,16 +34,13 @@ from ddt_notebook.program.nodes import (
     called_name,
     calls_in,
     calls_once,
-    counted_in,
-    is_call,
-    is_periodic,
-    last_name,
     parameters,
 )
 from ddt_notebook.program.program import Program
 
 from .aligned_events import Parting, align, swallows
-from .earlier_partings import apart, given_up, ran, rounds
+from .earlier_decisions import EarlierDecisions, counts_steps
+from .earlier_partings import given_up, rounds
 from .last_stores import LastStores, Stored
 from .matched_calls import Meetings
 from .parting_reasons import ASKS_LIBRARY, IN_CALLBACK, Candidate, PartingReasons
@@ -87,6 +84,7 @@ class Partings:
         self._ways = ways
         self.last_stores = LastStores(program, self._branches)
         self._reasons = PartingReasons(program, self._branches)
+        self._earlier = EarlierDecisions(program, self._branches, self._reasons)
         self._reported = ReportedHandlers(program, self._branches, self._reasons)
 
     def why_absent(
@@ -116,7 +114,7 @@ class Partings:
             return self._reasons.of(found, absent.rank, caller.rank, at, frames)
         found = self._explaining(compared, call, caller, absent, frames)
         if found is None:
-            return self._called_another(caller.rank, absent.rank, frames)
+            return self._earlier.called_another(caller.rank, absent.rank, frames)
         found = self._broken_off(compared, found, absent.rank) or found
         reason = self._reasons.of(found, absent.rank, caller.rank, at, frames)
         inner = self._inside_condition(compared, found)
@@ -165,8 +163,8 @@ class Partings:
                 or self._uneven_loop(found, absent.rank, caller.rank, frames)
                 or found
             )
-        if found is None or found.ends_loop or _counts(found):
-            found = self._decided_before(found, caller.rank, absent.rank, frames) or found
+        if found is None or found.ends_loop or counts_steps(found):
+            found = self._earlier.decided_before(found, caller.rank, absent.rank, frames) or found
         died = "died" in (absent.state, caller.state)
         if died and (found is None or found.ends_loop):
             # a count that lacks calls of a rank that died is better than the end of a loop, if the
@@ -230,100 +228,6 @@ class Partings:
         led = [self._leads_to_any(decision.arm(taken=taken), lines) for taken in ways]
         return led[0] is not led[1] or any(decision.leaves(taken=taken) for taken in ways)
 
-    def _decided_before(
-        self, found: Candidate | None, caller: int, absent: int, frames: list[Position]
-    ) -> Candidate | None:
-        """A condition, possibly long before, that had other rounds or another function follow.
-
-        It sets a name that bounds the loop, or from which steps are counted, as after a resume; or
-        its arm names the class or the function to which a function belongs that only the caller
-        ran, as to register a callback.
-        """
-        bounds: set[str] = set()
-        if found is not None:
-            node, head = found.decision.node, found.decision.test
-            if isinstance(node, (ast.For, ast.AsyncFor)) and is_call(node.iter, "range"):
-                head = node.iter  # another name may hold a loader, which rank 0 gives a bar
-            bounds = {one.id for one in _names([head])} if head is not None else set()
-            bounds &= _counts(found) or bounds
-        owners = {
-            name
-            for frame in (() if found is not None and _counts(found) else frames)
-            if isinstance(function := function_at(self._program, frame), FunctionNode)
-            and not ran(self._branches[absent], frame.file, function)
-            for name in self._owners(frame.file, function)
-        }
-        for one in apart(self._program, self._branches[caller], self._branches[absent]):
-            decision = one.decision
-            arms = [s for taken in (True, False) for s in decision.arm(taken=taken)]
-            stored = {n.id for n in _names(arms) if isinstance(n.ctx, ast.Store)}
-            same = found is not None and decision.function is found.decision.function
-            named = {
-                last_name(node)
-                for statement in one.arm
-                for node in ast.walk(statement)
-                if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
-            }
-            if (same and bounds & stored) or (one.always and owners & named):
-                return Candidate(decision, one.other, one.one, 0)
-        return None
-
-    def _called_another(self, caller: int, absent: int, frames: list[Position]) -> Reason | None:
-        """The line at which the ranks called functions of one name that are not the same.
-
-        It may call a method of an object whose class was chosen before, on each rank by itself. If
-        the ranks went different ways at only one condition that stores something, that chose it.
-        """
-        for inner, outer in pairwise(frames):
-            function = function_at(self._program, inner)
-            around = function_at(self._program, outer)
-            if not isinstance(function, FunctionNode) or around is None:
-                continue
-            if ran(self._branches[absent], inner.file, function):
-                continue
-            others = [
-                other
-                for other in self._program.functions.get(function.name, [])
-                if other is not function
-                and ran(self._branches[absent], self._program.place(other).file, other)
-                and not ran(self._branches[caller], self._program.place(other).file, other)
-            ]
-            if len(others) != 1:
-                continue
-            chosen = [
-                one
-                for one in apart(self._program, self._branches[caller], self._branches[absent])
-                if one.always and self._stores(one.decision)
-            ]
-            if len(chosen) == 1:
-                found = Candidate(chosen[0].decision, chosen[0].other, chosen[0].one, 0)
-                return self._reasons.of(found, absent, caller, None, frames)
-            line = self._program.statement_at(outer)
-            if line is None:
-                return None
-            ways = [(caller, function), (absent, others[0])]
-            named = tuple((rank, self._qualified(one)) for rank, one in ways)
-            return Reason(
-                cause="rank-skips-collective",
-                kind="called-another",
-                place=self._program.place(line, "passed"),
-                rank=absent,
-                values={"functions": named},
-            )
-        return None
-
-    @staticmethod
-    def _stores(decision: Decision) -> bool:
-        arms = [one for taken in (True, False) for one in decision.arm(taken=taken)]
-        return any(map(has_effect_outside, arms)) or any(
-            isinstance(name.ctx, ast.Store) for name in _names(arms)
-        )
-
-    def _qualified(self, function: FunctionNode) -> str:
-        """``Console.flush``."""
-        names = list(self._owners(self._program.place(function).file, function))
-        return ".".join(reversed(names))
-
     def went_alike(self, place: Place, one: int, other: int) -> bool:
         """Whether two ranks were seen to take the same ways at a line.
 
@@ -345,15 +249,6 @@ class Partings:
         if len(ways[0]) == 1 and ways[0].keys() == ways[1].keys():
             return not isinstance(self._program.statement_at(place), LoopNode)
         return bool(ways[0]) and ways[0] == ways[1]
-
-    def _owners(self, file: str, function: ast.AST) -> Iterator[str]:
-        """The names of a function, and of the classes and functions around it."""
-        parents = self._program.trees[file].parents
-        at: ast.AST | None = function
-        while at is not None:
-            if isinstance(at, (FunctionNode, ast.ClassDef)):
-                yield at.name
-            at = parents.get(at)
 
     def _broken_off(
         self, compared: list[Parting], found: Candidate, absent: int
@@ -716,7 +611,7 @@ class Partings:
         loop = first_uneven_pass(self._program, both, (absent, caller), call.group)
         if loop is None or any(end > at for end, at in zip(loop.ends, parted[0], strict=True)):
             return None
-        return Candidate(loop.decision, *loop.ways, 0)
+        return Candidate(loop.decision, *loop.ways, 0, loop.rounds)
 
     def _in_callback(self, compared: list[Parting], frames: list[Position]) -> Candidate | None:
         """The last parting in a function that a library called, and with which it ends its loop.
@@ -842,20 +737,6 @@ class Partings:
 
 def _follows(call: Call, event: int) -> bool:
     return call.branches_before is not None and call.branches_before > event
-
-
-def _counts(found: Candidate) -> set[str]:
-    """The names that a condition such as ``step % 10 == 0`` asks for and its loops count up."""
-    test = found.decision.test
-    if not isinstance(found.decision.node, ast.If) or test is None or not is_periodic(test):
-        return set()
-    counted = {name for loop in found.decision.loops for name in counted_in(loop)}
-    return {one.id for one in _names([test])} & counted
-
-
-def _names(nodes: Iterable[ast.AST]) -> Iterator[ast.Name]:
-    for one in nodes:
-        yield from (node for node in ast.walk(one) if isinstance(node, ast.Name))
 
 
 def _times(outcome: BranchOutcome | None) -> int:

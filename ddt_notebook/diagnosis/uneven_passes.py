@@ -48,11 +48,14 @@ class UnevenPass:
         For each rank, whether it went on or ended where the other one did not.
     ends
         For each rank, the number of the event with which it ended the loop.
+    rounds
+        After how many rounds one rank ended and the other one went on.
     """
 
     decision: Decision
     ways: tuple[BranchOutcome, BranchOutcome]
     ends: tuple[int, int]
+    rounds: int
 
 
 def first_uneven_pass(
@@ -101,7 +104,7 @@ def first_uneven_pass(
                     both[0].ends if shorter else both[0].goes_on,
                     both[1].goes_on if shorter else both[1].ends,
                 )
-                found.append(UnevenPass(both[0].decision, ways, (one.end, two.end)))
+                found.append(UnevenPass(both[0].decision, ways, (one.end, two.end), min(rounds)))
             break
     # a loop over a generator is better known to the user than the loop in the generator
     return min(found, key=lambda one: (is_generator(one.decision.function), one.ends), default=None)

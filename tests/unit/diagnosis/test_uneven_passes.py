@@ -44,6 +44,8 @@ def test_a_loop_that_ended_a_round_earlier_in_an_earlier_epoch() -> None:
         Rank(1, long, "blocked", sizes=(*sizes, 3)),
     )
     assert (found.cause, _line(found)) == ("uneven-iterations", 2)
+    sides = next(fact.values["sides"] for fact in found.facts if fact.kind == "parted")
+    assert {way for way, _, _ in sides} == {"ended after 2 rounds", "went on after 2 rounds"}
 
 
 def test_rounds_without_a_collective_put_no_rank_out_of_step() -> None:
