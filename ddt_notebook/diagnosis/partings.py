@@ -608,8 +608,8 @@ class Partings:
         if not parted:
             return None
         both = self._branches[absent.rank], self._branches[caller.rank]
-        loop = first_uneven_pass(self._program, both, (absent, caller), call.group)
-        if loop is None or any(end > at for end, at in zip(loop.ends, parted[0], strict=True)):
+        loop = first_uneven_pass(self._program, both, (absent, caller), call.group, parted[0])
+        if loop is None:
             return None
         return Candidate(loop.decision, *loop.ways, 0, loop.rounds)
 

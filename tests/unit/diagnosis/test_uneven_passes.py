@@ -48,6 +48,26 @@ def test_a_loop_that_ended_a_round_earlier_in_an_earlier_epoch() -> None:
     assert {way for way, _, _ in sides} == {"ended after 2 rounds", "went on after 2 rounds"}
 
 
+def test_a_rank_that_goes_on_in_the_others_collectives_is_level_again() -> None:
+    source = """for epoch in range(3):
+    for batch in loader:
+        dist.all_reduce(batch)
+    for _ in range(most - len(loader)):
+        dist.all_reduce(nothing)
+    if loss < best:
+        break
+"""
+
+    def epoch(batches: int, *after: object) -> list[object]:
+        joined: list[object] = [(4, 5), 5] * (3 - batches)
+        return [(1, 2), *[(2, 3), 3] * batches, (2, 4), *joined, (4, 6), *after]
+
+    waits = [*epoch(2, (6, 1)), *epoch(2, (6, 1)), (1, 2), (2, 3), 3]
+    stops = [*epoch(3, (6, 1)), *epoch(3, (6, 7))]
+    found = _found(source, Rank(0, waits, "blocked"), Rank(1, stops))
+    assert (found.cause, _line(found)) == ("collective-under-local-condition", 6)
+
+
 def test_rounds_without_a_collective_put_no_rank_out_of_step() -> None:
     source = """for epoch in range(3):
     for batch in loader:
