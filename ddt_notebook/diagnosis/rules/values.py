@@ -102,7 +102,7 @@ def _not_initialised(
     confidence: Confidence,
 ) -> Finding:
     first = next(iter(ranks.values()))
-    held = "zeros" if first.zero else "anything" if first.finite else "not-finite"
+    held = "memory-held-anything" if first.finite else "memory-held-not-finite"
     return conclude(
         "D.2.5",
         "parameters-not-initialised",
@@ -115,7 +115,7 @@ def _not_initialised(
                 kind="memory-not-written",
                 values={"parameters": first.parameters, "unwritten": first.unwritten},
             ),
-            Fact(kind=f"memory-held-{held}", ranks=tuple(ranks)),
+            Fact(kind="memory-held-zeros" if first.zero else held, ranks=tuple(ranks)),
             *facts,
         ],
         confidence=confidence,
