@@ -303,6 +303,16 @@ def test_padding_of_whole_batches_is_not_an_overlap() -> None:
     assert "DistributedSampler" not in text
 
 
+def test_gaps_of_a_subset_have_no_known_indices() -> None:
+    settings = {"replicas": 2, "dataset_size": 8, "universe": 6, "subset_size": 6}
+    found = divided(
+        loader(0, 1, replica=0, subset=1, **settings), loader(0, 5, replica=1, subset=2, **settings)
+    )
+    gaps = [text for text in found if "went to no rank" in text]
+    assert len(gaps) == 1
+    assert "index" not in gaps[0]
+
+
 def test_parts_of_different_orders_overlap_and_leave_gaps() -> None:
     settings = {"replicas": 2, "dataset_size": 8, "shuffles": True}
     overlap, gap = divided(
