@@ -6,6 +6,10 @@ the recorder, without that of the recorded functions and without sleep, of a ste
 It is measured by the clock: to ask for the processor time takes 5 µs on some machines, half as long
 as a record.
 
+Horovod's own wait asks one function of its library without a pause whether an operation is over.
+The recorder's wait asks the same function and sleeps in between. The time of that function is
+Horovod's, the loop around it is the recorder's; the note shows the time with both.
+
 Run it where a framework is installed, with the names of programs or without: ``.venv-deepspeed/bin/
 python -m benchmarks.framework_recording``. Programs whose framework is missing are left out.
 """
@@ -50,7 +54,9 @@ class Program:
         Where the ranks meet before a turn.
     sleeps
         An expression: the recorder's modules that wait for other ranks in place of the framework.
-        What they sleep is no work of the recorder; how often they look counts.
+        What they sleep is no work of the recorder.
+    looks
+        The name of the framework's function that its own wait, and the recorder's, ask in a loop.
     """
 
     package: str
@@ -62,6 +68,7 @@ class Program:
     simulate: str = ""
     barrier: str = "dist.barrier()"
     sleeps: str = "()"
+    looks: str = ""
 
 
 #: The networks that the programs train: that of the frameworks' examples for MNIST and CIFAR, two
@@ -261,6 +268,7 @@ PROGRAMS = {
                 framework="horovod",
                 barrier="hvd.barrier()",
                 sleeps="(__import__('ddt_notebook.rank.frameworks.horovod', fromlist=['']),)",
+                looks="horovod_torch_poll",
             ),
             "Accelerate": Program("accelerate", network + _ACCELERATE),
             "transformers' Trainer": Program("transformers", network + _TRAINER, steps=30),
@@ -296,7 +304,7 @@ def is_recorder(function):
 class State:
     on, timed = True, False
     within = []  # of each function of the recorder that runs: the time that is not the recorder's
-    spent = []
+    spent, looked = [], []
 
 text = '''
 from functools import wraps
@@ -326,6 +334,17 @@ def inner(function, state, clock):
             state.within[-1] += clock() - began
     return call
 
+def looking(function, state, clock):
+    @wraps(function)
+    def call(*args, **kwargs):
+        began = clock()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            if state.within:
+                state.looked.append(clock() - began)
+    return call
+
 def switched(function, plain, state):
     def call(*args, **kwargs):
         return (function if state.on else plain)(*args, **kwargs)
@@ -342,8 +361,11 @@ for owner in owners:
         if function not in switches:
             plain = function.__wrapped__
             cells = [c for c in function.__closure__ or () if c.cell_contents is plain]
+            timed = plain
+            if plain.__name__ == "LOOKS":
+                timed = looking(plain, State, time.perf_counter)
             for cell in cells:
-                cell.cell_contents = inner(plain, State, time.perf_counter)
+                cell.cell_contents = inner(timed, State, time.perf_counter)
             if not cells:
                 not_timed.add(name)
             timed = outer(function, State, time.perf_counter) if cells else function
@@ -392,13 +414,16 @@ switch(True)
 #: A call that takes longer was interrupted by other processes: none works that long.
 _SPENT = """
 State.spent.clear()
+State.looked.clear()
 State.timed = True
 began = time.process_time()
 train(CELL)
 taken_s = time.process_time() - began
 State.timed = False
 recorder_s = sum(one for one in State.spent if one < 1e-3)
-share, recorder_us = 100 * recorder_s / taken_s, 1e6 * recorder_s / CELL
+looked_s = sum(one for one in State.looked if one < 1e-3)
+share = 100 * recorder_s / taken_s
+each_us = [1e6 * one / CELL for one in (recorder_s, recorder_s + looked_s)]
 left_out = sorted(not_timed)
 """
 
@@ -413,7 +438,7 @@ def _figures(name: str, program: Program) -> Iterator[Figure]:
     def fill(source: str) -> str:
         for word, value in (
             ("BARRIER", program.barrier), ("OWNERS", program.owners),
-            ("SLEEPS", program.sleeps),
+            ("SLEEPS", program.sleeps), ("LOOKS", program.looks),
             ("TURNS", str(_TURNS)), ("STEPS", str(program.steps)),
             ("CELL", str(_TURNS_OF_A_CELL * program.steps)),
         ):  # fmt: skip
@@ -428,11 +453,11 @@ def _figures(name: str, program: Program) -> Iterator[Figure]:
             run_checked(session, fill(source))
         taken: Any = session.pull("taken", rank=0)
         shares: list[Any] = []
-        spent_us: list[Any] = []
+        each_us: list[Any] = []
         for _ in range(_CELLS):
             run_checked(session, fill(_SPENT))
             shares.append(session.pull("share", rank=0))
-            spent_us.append(session.pull("recorder_us", rank=0))
+            each_us.append(session.pull("each_us", rank=0))
         missed: Any = session.pull("left_out", rank=0)
     off = list(map(statistics.fmean, zip(taken["off"], taken["control"], strict=True)))
     costs = [100 * (on / without - 1) for on, without in zip(taken["on"], off, strict=True)]
@@ -446,9 +471,13 @@ def _figures(name: str, program: Program) -> Iterator[Figure]:
     )
     where = f"a step of {name}, {program.ranks} ranks"
     yield Figure(f"processor time of recording, by turns, {where}", cost, 2.0, "%", note=note)
-    note = f"{statistics.median(spent_us):.0f} µs, {len(shares)} cells, "
+    spent_us, looked_us = map(statistics.median, zip(*each_us, strict=True))
+    note = f"{spent_us:.0f} µs, "
+    if program.looks:
+        note += f"with {program.looks} {looked_us:.0f} µs, "
     note += (
-        f"{min(shares):.1f} to {max(shares):.1f} %, {_TURNS_OF_A_CELL * program.steps} steps each"
+        f"{len(shares)} cells, {min(shares):.1f} to {max(shares):.1f} %, "
+        f"{_TURNS_OF_A_CELL * program.steps} steps each"
     )
     if missed:
         note += f"; not timed: {', '.join(missed)}"
