@@ -8,7 +8,6 @@ import os
 import resource
 import shlex
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -18,7 +17,6 @@ import traceback
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -31,6 +29,7 @@ from .host.errors import SessionError
 from .host.limits import parse_bytes, parse_simulated
 from .jobs import job_key, recorder_folder
 from .jobs.launches import allocation_of, is_recorded
+from .jobs.passed_signals import PassedSignals
 from .jobs.recorded_process import RecordedRank
 from .jobs.watch import JobWatch, collect_garbage_rarely
 from .model import FormatError, Snapshot
@@ -210,14 +209,17 @@ def _run(options: argparse.Namespace) -> int:
         if folder is not None and options.to is None:
             shutil.rmtree(folder, ignore_errors=True)
         return 127 if missing else 126
-    _forward_signals(job)
+    signals = PassedSignals(job)
+    signals.install()
     if folder is None or environment is None:
-        return _status(job.wait())
+        status = job.wait()
+        signals.end_left(_STOP_LIMIT_S)
+        return _status(status)
     _allow_many_files()  # now, since the job keeps the limits that it had
     collect_garbage_rarely()
     collection = _collection(folder, options.collect, secret) if options.collect else None
     try:
-        status = _Recording(folder, options, job, collection=collection).follow()
+        status = _Recording(folder, options, job, collection=collection).follow(signals)
     finally:
         if collection is not None:
             collection.close()
@@ -257,15 +259,6 @@ def _allow_many_files() -> None:
     with suppress(ValueError, OSError):
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-def _forward_signals(job: subprocess.Popen[bytes]) -> None:
-    def forward(number: int, frame: FrameType | None) -> None:
-        if number != signal.SIGINT:  # a terminal sends that one to the job, too
-            job.send_signal(number)
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, forward)
 
 
 def _status(returned: int) -> int:
@@ -318,7 +311,7 @@ class _Recording:
         self._broken = False
         self._builds: list[job_files.Build] = []  # of which was told
 
-    def follow(self) -> int:
+    def follow(self, signals: PassedSignals) -> int:
         while (status := self._job.poll()) is None:
             self._guarded(self._step)
             for one in self._all:
@@ -326,6 +319,8 @@ class _Recording:
         for one in self._all:
             if one._stopped_s is not None:
                 self._guarded(one._end_ranks)
+        if left := signals.end_left(_STOP_LIMIT_S):
+            _say(f"{words.count(left, 'process')} that the command left behind: ended")
         self._guarded(self._finish)
         return status
 
