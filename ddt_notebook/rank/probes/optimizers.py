@@ -446,6 +446,10 @@ def _operations(ddp: Any) -> int:
     return torch_private.operation_count(ddp.process_group) if ddp is not None else -1
 
 
+#: Looked up once, since each step reads it.
+_version = torch_private.version
+
+
 def _parameters(optimizer: Optimizer) -> list[Any]:
     groups = optimizer.param_groups
     if len(groups) == 1:  # no copy in the usual case, since this runs in every step
@@ -455,21 +459,15 @@ def _parameters(optimizer: Optimizer) -> list[Any]:
 
 def _writes(optimizer: Optimizer) -> tuple[int, int] | None:
     """Number of parameters, and how often they were written to in total; None if unknown."""
-    count = written = 0
-    is_simulated = simulated.active is not None
-    if is_simulated:  # else it would cost two functions more in every step
-        UNSIMULATED.__enter__()
+    groups = optimizer.param_groups  # another function would cost more in every step
+    parameters = groups[0]["params"] if len(groups) == 1 else _parameters(optimizer)
     try:
-        for group in optimizer.param_groups:
-            parameters = group["params"]
-            count += len(parameters)
-            written += sum(map(torch_private.version, parameters))
+        if simulated.active is None:
+            return len(parameters), sum(map(_version, parameters))
+        with UNSIMULATED:
+            return len(parameters), sum(map(_version, parameters))
     except RuntimeError:
         return None
-    finally:
-        if is_simulated:
-            UNSIMULATED.__exit__()
-    return count, written
 
 
 def _rates(optimizer: Optimizer) -> tuple[float, ...]:

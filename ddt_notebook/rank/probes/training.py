@@ -373,7 +373,8 @@ class TrainingRecord:
                 self._graphs.add(loss)
             if _exchanged.gathered:
                 _exchanged.loss(loss)
-            self._examine(loss)
+            if self.sampling or not self._passed:
+                self._examine(loss)
             # the rank would have to wait for a number on a GPU
             if type(loss) is _TENSOR and loss.is_cpu and loss.numel() == 1:
                 value = _item(loss)
@@ -382,8 +383,7 @@ class TrainingRecord:
                 if finite and _exchanged.open and type(value) is float:
                     _exchanged.finds_loss(value, self.backwards - 1)
                 if not finite:
-                    if self._not_finite is None:
-                        self._not_finite = self._first_not_finite(value)
+                    self._note_not_finite(value)
                 elif len(self._losses) < _MAX_LOSSES and type(value) is float:
                     self._losses.append(value)
         except Exception as error:  # noqa: BLE001
@@ -452,10 +452,12 @@ class TrainingRecord:
         self._clipped = left
         return taken
 
-    def _first_not_finite(self, value: object) -> NotFinite:
+    def _note_not_finite(self, value: object) -> None:
+        if self._not_finite is not None:
+            return
         last = self._passed[-1] if self._passed else None
         model = last.model() if last is not None else None
-        return NotFinite(
+        self._not_finite = NotFinite(
             backward=self.backwards - self._before,
             value=str(value),
             where=user_line(sys._getframe()),
