@@ -52,6 +52,10 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
     "variables-not-finite": (
         "{variable} holds nan or inf on {holding:ranks} after {executed:execution} of {graph}"
     ),
+    "own-terms-summed": (
+        "each of {size} replicas adds a term of variables alone to its loss, and the strategy sums "
+        "the gradients: the term counts {size} times"
+    ),
     "replica-means-summed": (
         "the sum of the means of {size} replicas was taken: it is {size} times as large as the mean"
     ),
@@ -79,6 +83,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     ),
     "steps-went-on": "the steps of {place} went on with them",
     "batch-not-finite": "batch {batch} of {ranks} holds nan or inf",
+    "own-term-whole": "nothing in the graph divides that term by the number of replicas",
     "replica-mean-at": "each replica takes its mean at {place}",
     "divided-by-own-batch": lambda f: (
         f"the sum of the losses is divided by {f.values['by']:.0f}, the size of each worker's own "

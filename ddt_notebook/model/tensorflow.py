@@ -89,6 +89,9 @@ class OptimizerUpdates:
         Where that mean is taken.
     terms_at
         Where other terms of the loss are multiplied or divided.
+    own_term_at
+        Where each replica adds a term to its loss that depends on variables alone, and that nothing
+        divides by the number of replicas; None if there is no such term.
     """
 
     where: Position | None = None
@@ -101,6 +104,7 @@ class OptimizerUpdates:
     scaled: bool = False
     mean_at: Position | None = None
     terms_at: tuple[Position, ...] = ()
+    own_term_at: Position | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 import traceback
 from pathlib import Path
 from types import TracebackType
@@ -30,6 +31,9 @@ _IN_GRAPH = re.compile(
     re.MULTILINE,
 )
 _GRAPH_LEVEL = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
+#: What raised while AutoGraph made a graph: where, and the type and text of the exception.
+_MAKING_GRAPH = re.compile(r"^in user code:\n\n((?:    .*\n)+)\n    ([\w.]+): ([\s\S]*)")
+_MADE_LEVEL = re.compile(r'^    File "(.+)", line (\d+), in (.+?)(?:  \*+)?$', re.MULTILINE)
 _IPYTHON = importlib.util.find_spec("IPython")
 #: Frames in these folders are left out of stacks: those of this package, and IPython's magics.
 BETWEEN = tuple(str(Path(file).parent) for file in (__file__, _IPYTHON and _IPYTHON.origin) if file)
@@ -73,6 +77,11 @@ def describe_error(
         levels = [(file, int(line), name) for file, line, name in _GRAPH_LEVEL.findall(of[3])]
         if any(is_user_code(file) for file, *_ in levels):
             kind, text, frames = of[1], of[2], _positions(levels)
+    if of := _MAKING_GRAPH.match(text):
+        kind, text = of[2].rpartition(".")[2], textwrap.dedent(f"    {of[3]}").strip()
+        levels = [(file, int(line), name) for file, line, name in _MADE_LEVEL.findall(of[1])]
+        calls = [at for at, frame in enumerate(frames, 1) if is_user_code(frame.file)]
+        frames = (*frames[: calls[-1] if calls else 0], *_positions(levels))
     message = _ANSI.sub("", text + _printed_by_command(error) + _loaded_from(error))
     return RankError(
         type=kind,

@@ -200,6 +200,7 @@ _FITS = "model.fit(dataset, epochs=2, steps_per_epoch=steps, verbose=0)"
 _LOSS = "tf.nn.compute_average_loss(losses[:, 0], global_batch_size=16)"
 _OWN_SIZE = "tf.reduce_sum(losses) / tf.cast(tf.shape(losses)[0], tf.float32)"
 _NOT_SUMMED = "skip_gradients_aggregation=True"
+_PENALTY = "tf.add_n([0.01 * tf.nn.l2_loss(v) for v in model.trainable_variables])"
 _SHARD = "data.shard(context.num_input_pipelines, context.input_pipeline_id)"
 #: A program that ends well, the cause, and a line that the finding has to name.
 SILENT = {
@@ -236,6 +237,11 @@ SILENT = {
         CUSTOM_LOOP.replace(_LOSS, _OWN_SIZE),
         "tensorflow-loss-not-divided",
         f"loss = {_OWN_SIZE}",
+    ),
+    "a penalty that each replica adds": (
+        CUSTOM_LOOP.replace(_LOSS, f"{_LOSS} + {_PENALTY}"),
+        "tensorflow-loss-not-divided",
+        f"loss = {_LOSS} + {_PENALTY}",
     ),
     "gradients that nobody sums": (
         CUSTOM_LOOP.replace("_variables))\n        a", f"_variables), {_NOT_SUMMED})\n        a"),
@@ -279,6 +285,9 @@ dataset = dataset.repeat()
         _LOSS,
         "tf.reduce_sum(losses) / tf.cast("
         "tf.shape(losses)[0] * strategy.num_replicas_in_sync, tf.float32)",
+    ),
+    "a penalty that is divided": CUSTOM_LOOP.replace(
+        _LOSS, f"{_LOSS} + tf.nn.scale_regularization_loss({_PENALTY})"
     ),
     "a mean that is divided": CUSTOM_LOOP.replace(
         _LOSS, "tf.reduce_mean(losses) / strategy.num_replicas_in_sync"

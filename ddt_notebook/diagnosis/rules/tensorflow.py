@@ -243,6 +243,35 @@ def undivided_loss(context: Context) -> Iterator[Finding]:
     )
 
 
+def summed_terms(context: Context) -> Iterator[Finding]:
+    """Report a term of variables alone that each replica adds to its loss, such as a penalty.
+
+    Each replica adds the whole of it, and the strategy sums the gradients.
+    """
+    seen = context.snapshot.tensorflow
+    if not trained_together(context) or any(undivided_loss(context)):
+        return
+    terms = {
+        one.rank: update
+        for one in seen
+        for update in one.updates
+        if update.own_term_at is not None and update.replicas > 1
+    }
+    if len(terms) < len(seen):
+        return
+    first = next(iter(terms.values()))
+    yield conclude(
+        "D.2.4",
+        "own-terms-summed",
+        cause="tensorflow-loss-not-divided",
+        ranks=terms,
+        places={rank: context.place(one.own_term_at, "called") for rank, one in terms.items()},
+        values={"size": first.replicas},
+        facts=[Fact(kind="own-term-whole")],
+        confidence="possible" if _divides_by_replicas(context) else "likely",
+    )
+
+
 def summed_means(context: Context) -> Iterator[Finding]:
     """Report sums over all replicas of means over each replica's batch.
 
@@ -544,5 +573,6 @@ RULES = (
     uneven_shares,
     uneven_batches,
     undivided_loss,
+    summed_terms,
     summed_means,
 )

@@ -15,7 +15,8 @@ CARD = FaultCard(
         A strategy sums the gradients of all replicas. tf.reduce_mean divides the loss by the size
         of the worker's own batch, so the sum is as many times too large as there are replicas.
         Keras divides by itself in fit; a training loop of your own has to do so, too. Adam hides
-        most of it, since it scales gradients anyway; clipping and weight decay do not.
+        most of it, since it scales gradients anyway; clipping and weight decay do not. A penalty of
+        the variables that each replica adds counts as often as there are replicas, too.
     """,
     setup="""
         import json
@@ -89,6 +90,11 @@ CARD = FaultCard(
         Advice(
             "fix behavior logic",
             "divide the mean by strategy.num_replicas_in_sync, if all batches have one size",
+        ),
+        Advice(
+            "fix behavior logic",
+            "divide penalties of the variables, too: "
+            "tf.nn.scale_regularization_loss(tf.add_n(model.losses))",
         ),
     ),
     cluster="""

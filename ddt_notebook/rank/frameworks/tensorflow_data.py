@@ -318,6 +318,7 @@ class TensorFlowRecord:
                 scaled=mean is not None and mean.scaled,
                 mean_at=mean.where if mean is not None else None,
                 terms_at=mean.terms_at if mean is not None else (),
+                own_term_at=self._losses.term_of(values) if summed else None,
             )
             if seen not in self._updates:
                 self._updates.append(seen)

@@ -30,6 +30,8 @@ _SIZES = frozenset({"Shape", "Size"})
 _OF_SIZE = _SAME | {"StridedSlice", "GatherV2", "Prod", "Maximum"}
 #: Operations that are looked through before a loss counts as not known.
 _MOST_OPERATIONS = 64
+#: The same for a term of variables alone: a model has many.
+_MOST_OF_VARIABLES = 1024
 #: Results of a graph that are looked at, and the attribute that marks one of them.
 _MOST_RESULTS, _MARK = 16, "_ddt_mean"
 #: The class of a thread in which a strategy runs the user's function.
@@ -52,6 +54,9 @@ class LossRecord:
     def __init__(self) -> None:
         #: By the operation that made a gradient; they live as long as their graph.
         self._means: weakref.WeakKeyDictionary[Any, Mean] = weakref.WeakKeyDictionary()
+        #: By the operation that made a gradient, where a term of the loss that depends on variables
+        #: alone was added to it.
+        self._terms: weakref.WeakKeyDictionary[Any, Position | None] = weakref.WeakKeyDictionary()
         #: By the operation of a collective, the line of the function that a replica runs.
         self._of_replicas: weakref.WeakKeyDictionary[Any, Position] = weakref.WeakKeyDictionary()
         #: Of each graph, the results that are means over a replica's own batch.
@@ -97,15 +102,18 @@ class LossRecord:
         """Remember gradients of a mean; anything unusual is left alone."""
         if not hasattr(target, "graph") or isinstance(gradients, dict):
             return
+        listed = gradients if isinstance(gradients, (list, tuple)) else [gradients]
+        made_by = [one.op for one in listed if hasattr(one, "op")]
+        added = _adds_variables(target)
+        if added is not None:
+            self._terms.update(dict.fromkeys(made_by, self.users_line(added)))
         found = _mean(target)
         if found is None:
             return
         op, scaled, divided_by = found
         lines = (self.users_line(one) for one in _scaled_terms(target))
         mean = Mean(self.users_line(op), scaled, divided_by, tuple(filter(None, lines)))
-        for one in gradients if isinstance(gradients, (list, tuple)) else [gradients]:
-            if hasattr(one, "op"):
-                self._means[one.op] = mean
+        self._means.update(dict.fromkeys(made_by, mean))
 
     def _note_sum(self, strategy: Any, value: Any, made: Any) -> None:
         """Remember a sum over replicas of means over their own batches, in a graph."""
@@ -168,6 +176,12 @@ class LossRecord:
         made_by = [getattr(one, "op", None) for one in gradients if one is not None]
         found = [self._means.get(op) if op is not None else None for op in made_by]
         return found[0] if found and all(one is not None for one in found) else None
+
+    def term_of(self, values: Sequence[Any]) -> Position | None:
+        """Where a term of variables alone was added to the loss of which these are gradients."""
+        gradients = [one[0] if isinstance(one, tuple) else one for one in values]
+        made_by = [one.op for one in gradients if hasattr(one, "op")]
+        return next((self._terms[op] for op in made_by if op in self._terms), None)
 
     def users_line(self, op: Any) -> Position | None:
         """The user's line that made an operation."""
@@ -237,6 +251,60 @@ def _scaled_terms(target: Any) -> list[Any]:
         elif op.type in _SAME or op.type in _ADDS:
             waiting += [one.op for one in op.inputs]
     return found
+
+
+def _adds_variables(target: Any) -> Any:
+    """The operation that adds a term of variables alone to a loss, such as a sum of squares.
+
+    None if nothing adds one, or if the term is scaled by the number of replicas.
+    """
+    from tensorflow.python.distribute import distribute_lib
+
+    waiting = [target.op]
+    for _ in range(_MOST_OPERATIONS):
+        if not waiting:
+            return None
+        op = waiting.pop()
+        if op.type not in _SAME and op.type not in _ADDS:
+            continue
+        for term in (one.op for one in op.inputs):
+            if op.type in _ADDS and len(op.inputs) > 1 and _of_variables_alone(term):
+                replicas = distribute_lib.get_strategy().num_replicas_in_sync
+                return None if _is_scaled_by(term, float(replicas)) else op
+            waiting.append(term)
+    return None
+
+
+def _of_variables_alone(op: Any) -> bool:
+    """Whether a number depends on variables, and on nothing else that may differ."""
+    waiting, variables = [op], 0
+    for _ in range(_MOST_OF_VARIABLES):
+        if not waiting:
+            return variables > 0
+        one = waiting.pop()
+        if one.type == "ReadVariableOp":
+            variables += 1
+        elif not len(one.inputs) and one.type != "Const":
+            return False
+        else:
+            waiting += [each.op for each in one.inputs]
+    return False
+
+
+def _is_scaled_by(op: Any, replicas: float) -> bool:
+    """Whether a term is multiplied or divided by a number of replicas."""
+    waiting = [op]
+    for _ in range(_MOST_OPERATIONS):
+        if not waiting:
+            return False
+        one = waiting.pop()
+        if one.type in _SCALES:
+            factors = [_constant(each) for each in one.inputs]
+            if any(by is not None and by in (replicas, 1 / replicas) for by in factors):
+                return True
+        if one.type in _SCALES or one.type in _SAME or one.type in _ADDS:
+            waiting += [each.op for each in one.inputs]
+    return True
 
 
 def _is_scaled(tensor: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ddt_notebook.diagnosis import diagnose
-from ddt_notebook.model import Snapshot
+from ddt_notebook.model import Position, Snapshot
 from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition
 from ddt_notebook.model.tensorflow import (
     AdaptedLayer,
@@ -197,6 +197,15 @@ def test_losses_divided_by_each_workers_own_batch(by: float, told: bool) -> None
     parts = tuple(RankPartition(rank=n, run=1, loaders=(loader,)) for n in range(2))
     scene = replace(_workers({"updates": updates}, {"updates": updates}), partition=parts)
     findings = diagnose(scene).findings
+    assert [one.cause for one in findings] == ["tensorflow-loss-not-divided"] * told
+
+
+@pytest.mark.parametrize(("where", "told"), [((at(1), at(1)), True), ((at(1), None), False)])
+def test_terms_of_variables_alone_that_each_replica_adds(
+    where: tuple[Position | None, Position | None], told: bool
+) -> None:
+    seen = [{"updates": (OptimizerUpdates(replicas=2, own_term_at=one),)} for one in where]
+    findings = diagnose(_workers(*seen)).findings
     assert [one.cause for one in findings] == ["tensorflow-loss-not-divided"] * told
 
 

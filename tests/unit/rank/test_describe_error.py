@@ -95,3 +95,22 @@ def test_an_error_in_a_callback_of_cpp_is_where_the_callback_raised(tmp_path: Pa
     assert [frame.line for frame in described.frames] == [3, 86, 7]
     library = RuntimeError(f"no\n\nAt:\n  {torch.__file__}(86): run_backward\n")
     assert describe_error(library, "").frames == ()
+
+
+def test_the_line_at_which_making_a_graph_failed(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("\n" * 6 + "    return tf.matmul(x, weights)\n")
+    text = (
+        f'in user code:\n\n    File "{script}", line 3, in step  *\n        return layer(x)\n'
+        f'    File "{script}", line 7, in layer  *\n        return tf.matmul(x, weights)\n'
+        f'    File "{torch.__file__}", line 9, in matmul\n\n'
+        "    ValueError: Dimensions must be equal\n    and are not\n"
+    )
+    described = describe_error(ValueError(text), "")
+    assert (described.type, described.message) == (
+        "ValueError",
+        "Dimensions must be equal\nand are not",
+    )
+    assert described.where is not None
+    assert (described.where.line, described.where.function) == (7, "layer")
+    assert [frame.line for frame in described.frames] == [3, 7, 9]
