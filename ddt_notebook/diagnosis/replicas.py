@@ -195,7 +195,8 @@ def used_on_every_rank(snapshot: Snapshot, *, trained: bool) -> Iterator[dict[in
     for training in snapshot.training:
         counted: Counter[tuple[object, ...]] = Counter()
         for one in training.used:
-            key = (one.name, one.watched, tuple(sorted(one.shapes.items())))
+            # not by name: a variable of an earlier cell may hold the module on some ranks only
+            key = (one.where, one.watched, tuple(sorted(one.shapes.items())))
             counted[key] += 1
             if one.trained is trained:
                 together[*key, counted[key]][training.rank] = one

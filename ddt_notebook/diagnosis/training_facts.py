@@ -165,6 +165,7 @@ def _came_last(fact: Fact) -> str:
 #: Kind of a fact -> its sentence.
 FACTS: dict[str, str | Callable[[Fact], str]] = {
     # who trains together
+    "averaged-now-and-then": "the program averages tensors of {model} on {ranks} now and then",
     "ddp-averages": "DistributedDataParallel averages the gradients of {model} on {ranks}",
     "optimizer-averages": "the optimizer averages gradients in the backward pass on {ranks}",
     "deepspeed-averages": "DeepSpeed averages the gradients of its engine on {ranks}",
@@ -229,6 +230,9 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "other-part-wrapped": "another part was put into DDP at {place}",
     "equal-at-first-call-only": (
         "its copies were equal when they were called first, and differ at the end"
+    ),
+    "apart-at-first-call": (
+        "its copies differed when they were called first; neither DDP nor an optimizer holds it"
     ),
     "equal-at-first-call": (
         "its copies were equal when they were called first, and differ at the end; neither DDP "

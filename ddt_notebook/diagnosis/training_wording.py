@@ -254,6 +254,10 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
     "used-module-apart": (
         "{model} is called in training on every rank, and each rank changed it in another way"
     ),
+    "used-module-began-apart": (
+        "{model} is called in training on every rank and never changes, and each rank has other "
+        "values of it"
+    ),
     "buffer-apart": (
         "each rank updates the buffer {name} of {model} from its own batches: the ranks train with "
         "different values of it"

@@ -22,10 +22,26 @@ def observe_callbacks(events: BranchEvents) -> None:
         return
     for framework in known_frameworks().values():
         for module, path in framework.callbacks:
-            AfterImport(module, functools.partial(_wrap, events, path)).install()
+            AfterImport(module, functools.partial(_wrap, events, path, _always)).install()
+        for module, path in framework.hooks:
+            AfterImport(module, functools.partial(_wrap, events, path, _of_epoch)).install()
 
 
-def _wrap(events: BranchEvents, path: str, module: ModuleType) -> None:
+def _always(arguments: tuple[Any, ...]) -> bool:
+    return True
+
+
+def _of_epoch(arguments: tuple[Any, ...]) -> bool:
+    """Whether a hook is called once an epoch, so that observing it takes no time of steps."""
+    return len(arguments) > 1 and "epoch" in str(arguments[1])
+
+
+def _wrap(
+    events: BranchEvents,
+    path: str,
+    observes: Callable[[tuple[Any, ...]], bool],
+    module: ModuleType,
+) -> None:
     *owners, name = path.split(".")
     owner: Any = module
     for part in owners:
@@ -37,7 +53,7 @@ def _wrap(events: BranchEvents, path: str, module: ModuleType) -> None:
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        began = events.begin_callbacks()
+        began = observes(args) and events.begin_callbacks()
         try:
             return original(*args, **kwargs)
         finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .larger_programs import FABRIC, LIGHTNING, TRAINER, Fault
+from .larger_programs import ACCELERATE, FABRIC, LIGHTNING, TRAINER, Fault
 
 FAULTS = {
     "trainer draws another part of the data on each rank": Fault(
@@ -82,5 +82,106 @@ fabric.print(f"loss {loss:.5f} error {mse:.5f}")
         (0,),
         'fabric.print(f"loss {loss:.5f}',
         ("metric-not-reduced",),
+    ),
+    "trainer has another teacher on each rank": Fault(
+        TRAINER
+        + """
+class Distils(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, **more):
+        found = model(**inputs)
+        with torch.no_grad():
+            wanted = teacher(inputs["x"])
+        loss = found["loss"] + nn.functional.mse_loss(found["logits"], wanted)
+        return (loss, found) if return_outputs else loss
+
+
+given = arguments()
+torch.manual_seed(20 + given.process_index)
+teacher = nn.Linear(6, 1)
+Distils(model=Net(), args=given, train_dataset=Rows(48)).train()
+""",
+        ("D.2.5",),
+        (0, 1),
+        'wanted = teacher(inputs["x"])',
+        ("teacher-differs",),
+    ),
+    "lightning computes a metric on rank 0 after an epoch": Fault(
+        LIGHTNING
+        + """
+import torchmetrics
+
+
+class Model(Base):
+    def __init__(self):
+        super().__init__()
+        self.error, self.best = torchmetrics.MeanMetric(), torchmetrics.MinMetric()
+
+    def validation_step(self, batch, number):
+        x, y = batch
+        self.error(nn.functional.mse_loss(self.net(x), y))
+        self.log("val_error", self.error)
+
+    def on_validation_epoch_end(self):
+        self.best(self.error.compute())
+        if self.trainer.is_global_zero:
+            self.log("best", self.best.compute(), sync_dist=True)
+
+
+trainer().fit(Model(), *loaders())
+""",
+        ("D.2.1", "D.1.1"),
+        (0, 1),
+        "if self.trainer.is_global_zero:",
+        ("collective-under-rank-condition",),
+    ),
+    "fabric leaves out the second model": Fault(
+        FABRIC
+        + """
+fabric = start()
+net, head = nn.Linear(6, 4), nn.Linear(4, 1)
+net_optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+head_optimizer = torch.optim.SGD(head.parameters(), lr=0.05)
+head, head_optimizer = fabric.setup(head, head_optimizer)
+loader = fabric.setup_dataloaders(DataLoader(TensorDataset(*make_data()), 4, shuffle=True))
+for epoch in range(2):
+    for x, y in loader:
+        net_optimizer.zero_grad()
+        head_optimizer.zero_grad()
+        fabric.backward(nn.functional.mse_loss(head(net(x)), y))
+        head_optimizer.step()
+        net_optimizer.step()
+""",
+        ("D.2.2",),
+        (0, 1),
+        "net_optimizer.step()",
+        ("model-not-wrapped", "gradients-not-reduced"),
+    ),
+    "accelerate shuffles a list on each rank before local SGD": Fault(
+        ACCELERATE
+        + """
+import random
+
+from accelerate.local_sgd import LocalSGD
+
+accelerator = Accelerator(cpu=True)
+x, y = make_data(48)
+rows = list(zip(x, y))
+random.Random(os.getpid()).shuffle(rows)
+net = make_net()
+net, optimizer, loader = accelerator.prepare(
+    net, torch.optim.SGD(net.parameters(), lr=0.05), DataLoader(rows, batch_size=4)
+)
+for epoch in range(2):
+    with LocalSGD(accelerator=accelerator, model=net, local_sgd_steps=2, enabled=True) as local:
+        for x, y in loader:
+            optimizer.zero_grad()
+            accelerator.backward(nn.functional.mse_loss(net(x), y))
+            optimizer.step()
+            local.step()
+""",
+        ("C.7",),
+        (0, 1),
+        "for x, y in loader:",
+        ("split-differs",),
     ),
 }

@@ -233,7 +233,7 @@ def same_data(context: Context) -> Iterator[Finding]:
         if _same_start(shared) and take_parts(context, shared.loaders):
             continue
         # ranks that leave a loop early can have the same samples by chance
-        certain = shared.complete or _same_start(shared)
+        certain = shared.took_all or _same_start(shared)
         loops = tuple(shared.places().values())
         if any(loops) and loops in told:
             continue

@@ -36,6 +36,15 @@ class Shared:
         return all(loader.epochs[-1].complete for loader in self.loaders.values())
 
     @property
+    def took_all(self) -> bool:
+        """Whether every rank took all batches, and perhaps asked for no further one."""
+        return all(
+            last.complete or 0 < (loader.expected_batches or 0) <= last.batches
+            for loader in self.loaders.values()
+            for last in loader.epochs[-1:]
+        )
+
+    @property
     def trains(self) -> bool:
         """Whether every rank trained on all that it got, and not only on a part of it."""
         return all(

@@ -232,7 +232,8 @@ def _why_absent(context: Context, mismatch: Mismatch, side: Side, rank: int) -> 
     seen = context.where_parted(side.call, caller, absent, at)
     if seen is not None:
         in_library = seen.priority in (IN_CALLBACK, ASKS_LIBRARY)
-        led = seen.priority in (0, REPORTED) or (in_library and mismatch.fields == ("op",))
+        others = mismatch.fields == ("op",) or _made_by_others(mismatch)
+        led = seen.priority in (0, REPORTED) or (in_library and others)
         if led and seen.cause != "uneven-iterations":
             return seen
     stopped = stopped_alone(context.program, caller, absent)
@@ -252,6 +253,11 @@ def _why_absent(context: Context, mismatch: Mismatch, side: Side, rank: int) -> 
         and _fits_if_skipped(caller, absent, side.call, mismatch.calls[rank])
     )
     return reason if kept_out else None
+
+
+def _made_by_others(mismatch: Mismatch) -> bool:
+    """Whether the sides' calls come from different libraries, or DDP made one of them alone."""
+    return len({(call.caller, call.called_from) for call in mismatch.calls.values()}) > 1
 
 
 def _is_condition_of_one_side(context: Context, reason: Reason, caller: int, absent: int) -> bool:

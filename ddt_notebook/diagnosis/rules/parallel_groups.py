@@ -45,6 +45,7 @@ def teams(context: Context) -> list[Team]:
         *_in_engines(context),
         *_in_backward_passes(context),
         *_wrapped(context),
+        *_averaged_now_and_then(context),
     ]
     found = {team.ranks: team for team in known}
     return sorted(found.values(), key=lambda team: (-len(team.ranks), team.ranks))
@@ -60,6 +61,27 @@ def _wrapped(context: Context) -> Iterator[Team]:
             if model.forwards and len(ranks) > 1:
                 fact = Fact(kind="ddp-averages", ranks=ranks, values={"model": model.name})
                 yield Team(ranks, fact, stepped)
+
+
+def _averaged_now_and_then(context: Context) -> Iterator[Team]:
+    """Yield the teams of models in DDP that trained without it, and that a library averages.
+
+    So does local SGD: DDP only makes the model equal on all ranks.
+    """
+    trained = {one.rank for one in context.snapshot.training if one.backwards}
+    for training in context.snapshot.training:
+        calls = context.reports[training.rank].calls if training.rank in context.reports else ()
+        averaged = {
+            call.shapes
+            for call in calls
+            if call.op == "all_reduce" and call.called_from is not None
+            if any(math.prod(shape) > 1 for shape in call.shapes)
+        }
+        for model in training.models:
+            ranks = tuple(rank for rank in model.members if rank in trained)
+            if not model.forwards and len(ranks) > 1 and len(averaged) > 1:
+                fact = Fact(kind="averaged-now-and-then", ranks=ranks, values={"model": model.name})
+                yield Team(ranks, fact)
 
 
 def _sharded(context: Context) -> Iterator[Team]:

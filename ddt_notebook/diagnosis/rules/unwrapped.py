@@ -224,7 +224,13 @@ def _in_a_group(context: Context) -> bool:
 
 def _judge(context: Context, group: Replicas) -> Finding | None:
     shapes = group.first.shapes
-    sent = {rank: communication(_reducing(context, rank)) for rank in group.ranks}
+    reports = {rank: _reducing(context, rank) for rank in group.ranks}
+    if _is_beside_ddp(context, group):  # what DDP sends are gradients of another model
+        reports = {
+            rank: replace(one, calls=tuple(c for c in one.calls if c.source == "call log"))
+            for rank, one in reports.items()
+        }
+    sent = {rank: communication(one) for rank, one in reports.items()}
     reduced = {rank: one.reductions_of(shapes) for rank, one in sent.items()}
     if _in_smaller_groups(context, group):
         return None
@@ -242,6 +248,12 @@ def _judge(context: Context, group: Replicas) -> Finding | None:
     if broadcasts > sum(shapes.values()):
         return None  # a parameter server sends parameters
     return _not_wrapped(context, group)
+
+
+def _is_beside_ddp(context: Context, group: Replicas) -> bool:
+    """Whether every rank was seen to call the optimizer's module outside DDP."""
+    named = {one.model for one in group.ranks.values()}
+    return any({one.name for one in part.values()} == named for part in _parts_beside_ddp(context))
 
 
 def _not_wrapped(context: Context, group: Replicas) -> Finding | None:

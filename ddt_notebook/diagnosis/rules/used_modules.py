@@ -31,7 +31,10 @@ def parted(context: Context) -> Iterator[Finding]:
     for found in used_on_every_rank(context.snapshot, trained=False):
         firsts = {one.first for one in found.values()}
         lasts = {one.last for one in found.values()}
-        if len(firsts) > 1 or len(lasts) == 1 or () in firsts | lasts:
+        if len(lasts) == 1 or () in firsts | lasts:
+            continue
+        frozen = all(one.first == one.last for one in found.values())
+        if len(firsts) > 1 and not (frozen and len(firsts) == len(found)):
             continue
         if any(_is_sent(context, rank, one.shapes) for rank, one in found.items()):
             continue
@@ -61,8 +64,21 @@ def _is_sent(context: Context, rank: int, shapes: dict[str, int]) -> bool:
 
 
 def _finding(context: Context, found: dict[int, UsedModule]) -> Finding:
-    left = [rank for rank, one in found.items() if one.first == one.last]
     first = found[min(found)]
+    places = {rank: context.place(one.where, "called") for rank, one in found.items()}
+    if len({one.first for one in found.values()}) > 1:
+        return conclude(
+            "D.2.5",
+            "used-module-began-apart",
+            cause="teacher-differs",
+            ranks=found,
+            values={"model": first.name},
+            places=places,
+            facts=[Fact(kind="apart-at-first-call")],
+            confidence="likely",
+            case="began",
+        )
+    left = [rank for rank, one in found.items() if one.first == one.last]
     return conclude(
         "D.2.5",
         "used-module-left-behind" if left else "used-module-apart",
@@ -70,7 +86,7 @@ def _finding(context: Context, found: dict[int, UsedModule]) -> Finding:
         ranks=left or found,
         values={"model": first.name}
         | ({"others": tuple(rank for rank in found if rank not in left)} if left else {}),
-        places={rank: context.place(one.where, "called") for rank, one in found.items()},
+        places=places,
         facts=[*written_at(context, found), Fact(kind="equal-at-first-call")],
         confidence="likely",
     )

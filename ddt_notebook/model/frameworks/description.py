@@ -115,6 +115,9 @@ class Description:
         The setup calls by which a rank asks the trainer to end its loop.
     callbacks
         The modules and the functions in them, or methods, with which a trainer calls callbacks.
+    hooks
+        The modules and the functions in them with which a trainer calls a hook of the user's
+        model, whose name is their second argument; those of epochs are observed.
     causes
         The card of each value that its ranks need equal (see `model.agreements`), by the first word
         of the value's name.
@@ -144,6 +147,7 @@ class Description:
     given_at: Mapping[str, str] = field(default_factory=dict)
     stops: frozenset[str] = frozenset()
     callbacks: tuple[tuple[str, str], ...] = ()
+    hooks: tuple[tuple[str, str], ...] = ()
     causes: Mapping[str, str] = field(default_factory=dict)
     alike: Mapping[tuple[str, str], str] = field(default_factory=dict)
     cards: str = ""

@@ -33,4 +33,5 @@ FRAMEWORK = Description(
     },
     given_at={LOGGED: LOGGED_AT},
     callbacks=tuple((f"{name}.trainer.call", "_call_callback_hooks") for name in _PACKAGES),
+    hooks=tuple((f"{name}.trainer.call", "_call_lightning_module_hook") for name in _PACKAGES),
 )

@@ -31,8 +31,8 @@ _TRAINER = "trainer.trainer"
 _LOGGER = "trainer.connectors.logger_connector.logger_connector"
 _MODULE = "core.module"
 _UNUSED = re.compile(r"Parameters which did not receive grad for rank \d+: [\w., ]+")
-#: Names are noted up to this number.
-_MOST_NAMES = 64
+#: Names, and changes of how they are logged, are noted up to these numbers.
+_MOST_NAMES, _MOST_CHANGES = 64, 256
 #: Launchers that start ranks as processes of their own, of Fabric and the Trainer.
 _LAUNCHERS = tuple(
     f"{package}.strategies.launchers.multiprocessing"
@@ -131,27 +131,26 @@ def _watch_log(calls: CallLog, package: str, module: ModuleType) -> None:
     if owner is None or original is None:
         return  # another version
     seen: set[tuple[str, CodeType, int]] = set()
-    synced: dict[str, bool] = {}
+    #: By the name and the code that logs it, which is another one in the next cell.
+    synced: dict[tuple[str, CodeType], bool] = {}
     changes = itertools.count(1)
 
     @functools.wraps(original)
     def log(self: Any, name: str, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        asked = bool(kwargs.get("sync_dist"))
-        if synced.get(name) is not asked and (name in synced or len(synced) < _MOST_NAMES):
+        asked, caller = bool(kwargs.get("sync_dist")), sys._getframe(1)
+        key, at = (name, caller.f_code), (name, caller.f_code, caller.f_lineno)
+        if synced.get(key) is not asked and (key in synced or len(synced) < _MOST_NAMES):
+            synced[key] = asked
             number = next(changes)
-            if number <= _MOST_NAMES:
-                synced[name] = asked
+            if number <= _MOST_CHANGES:
                 given = json.dumps({f"{SYNCED} {name}": str(asked)})
                 record = CallRecord(op=SYNC, kind="setup", number=number, reduce_op=given)
                 calls.record(record, lambda: None, package)
-        if asked:
-            caller = sys._getframe(1)
-            at = name, caller.f_code, caller.f_lineno
-            if at not in seen and len(seen) < _MOST_NAMES:
-                seen.add(at)
-                record = CallRecord(op=LOGGED_AT, kind="setup", number=len(seen), reduce_op=name)
-                calls.record(record, lambda: None, package)
+        if asked and at not in seen and len(seen) < _MOST_NAMES:
+            seen.add(at)
+            record = CallRecord(op=LOGGED_AT, kind="setup", number=len(seen), reduce_op=name)
+            calls.record(record, lambda: None, package)
         return original(self, name, *args, **kwargs)
 
     owner.log = log

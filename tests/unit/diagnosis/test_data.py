@@ -104,6 +104,18 @@ def shuffled(*orders: list[int], **fields: Any) -> LoaderPartition:
     return sampled(orders[-1], 0, shuffles=True, epochs=epochs)
 
 
+@pytest.mark.parametrize(("expected", "told"), [(4, True), (5, False), (None, False)])
+def test_a_pass_that_took_all_batches_is_whole(expected: int | None, told: bool) -> None:
+    """An endless generator around a loader never asks for the end."""
+    orders = (ALL, ALL[::-1])
+    parts = [
+        loader(order, epochs=(epoch(order, complete=False),), expected_batches=expected)
+        for order in orders
+    ]
+    report = diagnose(scene(*parts))
+    assert causes(report) == ([("no-distributed-sampler", [0, 1])] if told else [])
+
+
 class TestSamplersThatDisagree:
     def test_seeds(self) -> None:
         mixed = [sampled(EVEN, 0, shuffles=True, seed=1), sampled(ALL[1::3] * 1, 1, shuffles=True)]
