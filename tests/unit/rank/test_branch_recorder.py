@@ -319,6 +319,20 @@ def test_events_of_sys_monitoring_are_decoded(recorder: BranchRecorder, path: Pa
     assert all(o.to_line in {0, *lines.values()} for o in outcomes)
 
 
+def test_instructions_of_one_condition_share_its_last_way(recorder: BranchRecorder) -> None:
+    code, changes = _code("if a and b:\n    c()\n"), list[int]()
+
+    def learn(code: CodeType, offset: int, destination: int) -> int:
+        return recorder.index_of(code, 1, "branch", destination)
+
+    note = recorder.noting(learn, changes.append)
+    for offset, destination in [(2, 20), (2, 20), (6, 20), (6, 8), (6, 8), (2, 20), (6, 8)]:
+        note(code, offset, destination)
+    no, yes = (learn(code, 0, destination) for destination in (20, 8))
+    assert changes == [no, yes, no, yes]
+    assert recorder.count == 7
+
+
 def test_other_threads_are_not_recorded(recorder: BranchRecorder) -> None:
     handlers = MonitoringHandlers(recorder, disable=None)
     code = _code("if x: pass\n")
