@@ -356,8 +356,10 @@ class MonitoringHandlers:
         self.watched: dict[int, tuple[dict[int, int], CodeType]] = {}
         #: A conditional jump or a loop was decided.
         self.branched = recorder.noting(self._branch, self._keep_values)
+        noted = recorder.noting(self._return)
         #: A function returned.
-        self.returned = recorder.noting_returns(self._return)
+        self.returned: Callable[[CodeType, int, object], None]
+        self.returned = lambda code, offset, value: noted(code, offset, -1)
 
     def started(self, code: CodeType, offset: int) -> object:
         """Watch a code object of the user from its first call on; ignore all others."""
@@ -393,10 +395,10 @@ class MonitoringHandlers:
         return lines_of(code) if found is None else found[0]
 
     def _keep_values(self, index: int) -> None:
-        # the user's code called the callback, that one what it leaves to another, and that one this
-        self._recorder.keep_values(index, sys._getframe(3))
+        # the callback was called by the user's code, and called this
+        self._recorder.keep_values(index, sys._getframe(2))
 
-    def _return(self, code: CodeType, offset: int) -> int:
+    def _return(self, code: CodeType, offset: int, _: int) -> int:
         return self._recorder.index_of(code, self._lines(code).get(offset, 0), "return")
 
     def raised(self, code: CodeType, offset: int, error: BaseException) -> object:

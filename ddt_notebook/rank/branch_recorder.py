@@ -31,7 +31,7 @@ _MARKS = 4096
 
 #: What identifies an outcome within a code object.
 Key = tuple[object, ...]
-#: The index of the last outcome at a site, and the addresses of the instructions that decide it.
+#: The index of the last outcome at a site, in a list of its own.
 Site = list[int]
 #: What is known of an instruction: a destination, the index of the outcome, its site, and what is
 #: known of other destinations.
@@ -59,13 +59,9 @@ class BranchRecorder:
         self._sites: dict[tuple[str, int, str, str], Site] = {}
         #: The hash of the events before this number.
         self._hashed, self._hash = writer.count, 0
-        #: By the address of the instruction of a branch, which is in its code object:
+        #: By the address of the instruction of a branch or a return, which is in its code object:
         #: one number is found faster than the code object and the offset, mostly with cold caches.
         self.known: dict[int, Way] = {}
-        #: By this address, the last destination and the index of its outcome, unless the last
-        #: outcome at its site is another one, which another instruction has decided.
-        self._latest: dict[int, tuple[int, int]] = {}
-        self._returns: dict[int, int] = {}
         #: See `BranchValues`.
         self.marks: deque[tuple[int, int]] = deque(maxlen=_MARKS)
         #: By id: since Python 3.13, the hash of a code object takes 2 µs for 100 lines, and is not
@@ -85,8 +81,6 @@ class BranchRecorder:
         del self._last_at[1:]
         self._sites.clear()
         self.known.clear()
-        self._latest.clear()
-        self._returns.clear()
         self.by_code.clear()
         self.marks.clear()
         self._hashed, self._hash = self._writer.count, 0
@@ -143,12 +137,11 @@ class BranchRecorder:
         learn: Callable[[CodeType, int, int], int],
         changed: Callable[[int], None] = lambda index: None,
     ) -> Callable[[CodeType, int, int], None]:
-        """A callback that records a branch of the main thread.
+        """A callback that records an event of the main thread.
 
-        It is given the code object, the instruction, and the destination. It runs at each branch of
-        the user's code, mostly with cold caches. So it calls nothing of ours in the usual case,
-        that the rank goes on as it did here before, and touches few objects: default values of
-        parameters lie side by side, and variables of an outer function do not.
+        It is given the code object, the instruction, and the destination of a branch, or -1. It
+        runs at each branch of the user's code, mostly with cold caches. So it calls nothing in the
+        usual case, and touches few objects.
 
         Parameters
         ----------
@@ -157,94 +150,35 @@ class BranchRecorder:
         changed
             Is called if the rank took another path here before.
         """
+        known, writer, count_all = self.known, self._writer, self._count_all
+        main, thread = self._thread, threading.get_ident
+        events, header = writer.events, writer.header
+        last, until_counted = EVENTS - 1, COUNT_EACH - 1
 
-        def other(code: CodeType, offset: int, destination: int) -> None:
-            at = id(code) + offset
-            found = self.known.get(at)
+        def note(code: CodeType, offset: int, destination: int) -> None:
+            if thread() != main:
+                return
+            found = known.get(id(code) + offset)
             while found is not None and found[0] != destination:
                 found = found[3]
             if found is None:
                 index = learn(code, offset, destination)
                 self.known_in(code)  # keeps the code object, so that no other one gets its place
-                found = destination, index, self._last_at[max(index, 0)], self.known.get(at)
-                self.known[at] = found
-            _, index, site, _ = found
-            if index > 0:
-                if at not in site:
-                    site.append(at)
-                if site[0] != index and len(site) > 2:
-                    for address in site[1:]:
-                        self._latest.pop(address, None)
-            self._latest[at] = destination, index
-            if index >= 0 and self.note(index):
-                changed(index)
-
-        def note(
-            code: CodeType,
-            offset: int,
-            destination: int,
-            thread: Callable[[], int] = threading.get_ident,
-            main: int | None = self._thread,
-            place: Callable[[object], int] = id,
-            latest: Mapping[int, tuple[int, int]] = self._latest,
-            writer: BranchRingWriter = self._writer,
-            events: memoryview[int] = self._writer.events,
-            header: memoryview[int] = self._writer.header,
-            last: int = EVENTS - 1,
-            until_counted: int = COUNT_EACH - 1,
-        ) -> None:
-            if thread() != main:
-                return
-            try:
-                to, index = latest[place(code) + offset]
-            except KeyError:
-                other(code, offset, destination)
-                return
-            if to != destination:
-                other(code, offset, destination)
-                return
+                site = self._last_at[max(index, 0)]
+                at = id(code) + offset
+                known[at] = destination, index, site, known.get(at)
+            else:
+                _, index, site, _ = found
             if index < 0:
                 return
             count = writer.count
             events[count & last] = index
             writer.count = header[COUNT_AT] = count = count + 1
             if not count & until_counted:
-                self._count_all()
-
-        return note
-
-    def noting_returns(
-        self, learn: Callable[[CodeType, int], int]
-    ) -> Callable[[CodeType, int, object], None]:
-        """A callback that records a return of the main thread; as `noting`."""
-        known = self._returns
-
-        def note(
-            code: CodeType,
-            offset: int,
-            _: object,
-            thread: Callable[[], int] = threading.get_ident,
-            main: int | None = self._thread,
-            place: Callable[[object], int] = id,
-            returns: Mapping[int, int] = known,
-            writer: BranchRingWriter = self._writer,
-            events: memoryview[int] = self._writer.events,
-            header: memoryview[int] = self._writer.header,
-            last: int = EVENTS - 1,
-            until_counted: int = COUNT_EACH - 1,
-        ) -> None:
-            if thread() != main:
-                return
-            try:
-                index = returns[place(code) + offset]
-            except KeyError:
-                self.known_in(code)
-                index = known[id(code) + offset] = learn(code, offset)
-            count = writer.count
-            events[count & last] = index
-            writer.count = header[COUNT_AT] = count = count + 1
-            if not count & until_counted:
-                self._count_all()
+                count_all()
+            if site[0] != index:
+                site[0] = index
+                changed(index)
 
         return note
 
@@ -301,7 +235,7 @@ class BranchRecorder:
         """
         found = dict(self._values)
         live = frames_by_code(frame)
-        for index, *_ in list(self._sites.values()):
+        for (index,) in list(self._sites.values()):
             outcome = self._outcomes[index]
             if outcome is None or outcome.kind not in ("branch", "guard"):
                 continue
