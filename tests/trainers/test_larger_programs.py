@@ -49,6 +49,8 @@ def test_faults_are_named_at_the_users_line(
     fault = FAULTS[name]
     for _ in range(2 if name in OBSERVED_LATER else 1):
         finding = ddt.diagnose(run(session, fault.source, "cell", tmp_path)).findings[0]
+        if not session.observe_branches:
+            break  # the test before may have asked for it
     line = next(n for n, text in enumerate(fault.source.splitlines(), 1) if fault.line in text)
     told = {place.line for place in finding.places.values()}
     told |= {fact.place.line for fact in finding.facts if fact.place is not None}
