@@ -24,7 +24,7 @@ from ..model.position import Position
 from ..model.replay import InputCall
 from ..model.user_code import is_user_code
 from . import torch_private
-from .probes.calls import global_rank, reduce_op_name
+from .probes.call_arguments import global_rank, reduce_op_name
 from .tracebacks import position
 
 #: These consist of calls that are passed on themselves.

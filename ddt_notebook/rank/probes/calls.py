@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
-import operator
 import sys
 import threading
 import time
@@ -46,6 +44,18 @@ from . import (
     timer_slack,
     training,
 )
+from .call_arguments import (
+    MAX_TENSORS,
+    REDUCE_OPS,
+    by_name,
+    described,
+    dtype_name,
+    global_rank,
+    integer,
+    new_members,
+    reduce_op_name,
+    tensors_in,
+)
 from .call_sites import CallSite, CallSites
 from .coalesced import Coalesced
 from .handles import Handles
@@ -55,10 +65,6 @@ from .sockets import GroupSockets
 if TYPE_CHECKING:
     from .simulated_processes import MappedBackends
 
-#: Shapes written for one call; a longer list of tensors is cut.
-_MAX_TENSORS = 4
-#: A rank beyond this, which only a mistake can name, is not recorded.
-_MOST_RANKS = 1 << 31
 #: A tag beyond this, which torch refuses, is not recorded.
 _LARGEST_TAG = 1 << 63
 #: Calls that bring a rank no data of the others.
@@ -70,8 +76,6 @@ _ALSO_SETTLE = ("get_future", "get_future_result", "result", "synchronize", "blo
 #: Seconds to wait before a group is destroyed: torch 2.13 joins gloo's threads while it holds
 #: Python's lock, and waits forever if one of them has just finished an operation and needs it.
 SETTLE_S = 0.01
-#: Parameters that make the sizes of ranks differ.
-_SPLIT_SIZES = ("output_split_sizes", "input_split_sizes")
 #: The most different calls of which the record is kept.
 _MOST_KNOWN = 1024
 _get_ident, _clock = threading.get_ident, time.monotonic
@@ -108,7 +112,7 @@ class _Known:
         """Note the counts of operations before a call and after it."""
         operations = after - before if before >= 0 and after >= 0 else -1
         # of a long list of tensors, the record has the first ones only
-        varies = len(self.record.shapes) >= _MAX_TENSORS or self.record.kind != "collective"
+        varies = len(self.record.shapes) >= MAX_TENSORS or self.record.kind != "collective"
         self.steady = operations == self.operations >= 0 and not varies
         self.operations = operations
 
@@ -129,8 +133,6 @@ class CallForm:
 #: What distinguishes calls of one operation in one group at one place: reduce operation, root,
 #: peer, tag, and whether it returns a handle.
 _Details = tuple[str | None, int | None, int | None, int, bool]
-#: Shapes and dtypes of the tensors that are passed in, and shapes of those that are returned.
-_Tensors = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]
 
 
 class CallLog:
@@ -165,7 +167,7 @@ class CallLog:
         self._works = Handles()
         self._sites = CallSites()
         self._known: dict[tuple[object, ...], _Known] = {}
-        self._coalesced = Coalesced(self, _MAX_TENSORS)
+        self._coalesced = Coalesced(self, MAX_TENSORS)
 
     def simulate(self, gpus: int) -> None:
         """Simulate GPUs, and let gloo carry what would need them."""
@@ -220,7 +222,7 @@ class CallLog:
         def details_of(given: Mapping[str, Any], group: Group) -> _Details:
             if reduces:
                 op = given.get("op", usual)
-                reduce_op = _NAMED.get(id(op)) or reduce_op_name(op)
+                reduce_op = REDUCE_OPS.get(id(op)) or reduce_op_name(op)
             else:
                 reduce_op = None
             at = global_rank(given, root, group.members, 0) if root is not None else None
@@ -232,7 +234,7 @@ class CallLog:
         def details_of(given: Mapping[str, Any], group: Group) -> _Details:
             assert operation.peer is not None
             peer = global_rank(given, operation.peer, group.members, None)
-            tag = _integer(given.get("tag", 0), _LARGEST_TAG) or 0
+            tag = integer(given.get("tag", 0), _LARGEST_TAG) or 0
             return None, None, peer, tag, operation.returns_handle
 
         return self._in_group(function, op, operation, details_of)
@@ -303,7 +305,7 @@ class CallLog:
 
         def checked(given: Mapping[str, Any], backends: MappedBackends) -> Any:
             """The function, which refuses tensors that simulated GPUs would refuse."""
-            tensors = [tensor for value in given.values() for tensor in _tensors(value)]
+            tensors = [tensor for value in given.values() for tensor in tensors_in(value)]
 
             def refusing(*args: Any, **kwargs: Any) -> Any:
                 __tracebackhide__ = True
@@ -327,10 +329,10 @@ class CallLog:
         """What is known of a call; equal ones share it."""
         site = self._sites.of(frame)
         if simulated.active is None:
-            tensors = _described(given, operation)
+            tensors = described(given, operation)
         else:
             with DisableTorchFunction():  # shapes and dtypes need no more
-                tensors = _described(given, operation)
+                tensors = described(given, operation)
         key = op, group.name, site, details, tensors
         known = self._known.get(key)
         if known is None:
@@ -346,7 +348,7 @@ class CallLog:
                 peer=peer,
                 tag=tag,
                 shapes=tuple(map(tuple, shapes)),
-                dtypes=tuple(map(_dtype_name, dtypes)),
+                dtypes=tuple(map(dtype_name, dtypes)),
                 output_shapes=tuple(map(tuple, outputs)),
                 asynchronous=asynchronous,
             )
@@ -394,7 +396,7 @@ class CallLog:
                 if self.backends is None or op not in ("init_process_group", "new_group"):
                     result = with_hook(args, kwargs, meeting)
                 else:
-                    args, kwargs = _by_name(function, args, kwargs)
+                    args, kwargs = by_name(function, args, kwargs)
                     self.backends.choose(op, kwargs)
                     result = with_hook(args, kwargs, meeting)
                     self.backends.formed(result if op == "new_group" else dist.group.WORLD)
@@ -408,7 +410,7 @@ class CallLog:
             __tracebackhide__ = True
             if op != "init_process_group" or self.init_hook is None:
                 return set_up(args, kwargs, meeting)
-            args, kwargs = _by_name(function, args, kwargs)
+            args, kwargs = by_name(function, args, kwargs)
             with self.init_hook(kwargs):
                 return set_up(args, kwargs, meeting)
 
@@ -446,7 +448,7 @@ class CallLog:
                 if op != "new_group" or not kwargs.get("use_local_synchronization"):
                     record.group = Group("0", every)
                 if op == "new_group":
-                    record.new_members = every if ranks is None else _new_members(ranks)
+                    record.new_members = every if ranks is None else new_members(ranks)
             result = self.make(function, args, kwargs, record, process_group)
             if op == "destroy_process_group" and not dist.is_initialized():
                 self._forget_groups()
@@ -792,97 +794,6 @@ def _brings_data(record: CallRecord) -> bool:
     if record.kind == "setup" or record.op in _CARRY_NOTHING:
         return False
     return record.op not in _FROM_ROOT or record.root != dist.get_rank()
-
-
-def _by_name(
-    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments by their names, so that they can be replaced."""
-    try:
-        return (), dict(inspect.signature(function).bind_partial(*args, **kwargs).arguments)
-    except TypeError:  # torch will refuse them
-        return args, kwargs
-
-
-def reduce_op_name(op: Any) -> str:
-    """The name of a reduce operation."""
-    known = _NAMED.get(id(op))
-    if known is not None:
-        return known
-    # RedOpType prints as "<RedOpType.SUM: 0>"; a premultiplied sum as an object without a name
-    name = getattr(op, "name", None) or str(op)
-    return str(name).rsplit(".", 1)[-1]
-
-
-#: The usual ones by their ids, which stay theirs: torch searches all names for that of one.
-_NAMED = {
-    id(op): name
-    for name, op in vars(dist.ReduceOp).items()
-    if isinstance(op, dist.ReduceOp.RedOpType)
-}
-
-
-def _integer(value: object, limit: int) -> int | None:
-    """An integer below ``limit``; None for anything else, which torch will refuse."""
-    try:
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        return None
-    return number if -limit < number < limit else None
-
-
-def _new_members(ranks: Any) -> tuple[int, ...]:
-    """The ranks passed to ``new_group``, ascending; none if torch will refuse them."""
-    numbers = [_integer(rank, _MOST_RANKS) for rank in ranks]
-    return tuple(sorted(number for number in numbers if number is not None and number >= 0))
-
-
-def global_rank(
-    given: Mapping[str, Any], name: str, members: Sequence[int], default: int | None
-) -> int | None:
-    """The global rank in argument ``src`` or ``dst``, or in ``group_src`` or ``group_dst``."""
-    if given.get(name) is not None:
-        return _integer(given[name], _MOST_RANKS)
-    local = _integer(given.get(f"group_{name}"), _MOST_RANKS)
-    if local is not None and 0 <= local < len(members):
-        return members[local]
-    return default
-
-
-#: Stands for the type of Python objects.
-OBJECT = "object"
-
-
-def _described(given: Mapping[str, Any], operation: Operation) -> _Tensors:
-    """Shapes and dtypes; arguments that are not tensors are left for torch to refuse."""
-    one = given.get(operation.tensors) if operation.tensors else None
-    if isinstance(one, torch.Tensor):
-        shapes, dtypes = (one.shape,), (one.dtype,)
-    else:
-        tensors = _tensors(one)
-        shapes = tuple(tensor.shape for tensor in tensors)
-        dtypes = tuple(tensor.dtype for tensor in tensors)
-    if operation.objects and operation.objects == operation.result:
-        objects = given.get(operation.objects)  # as many on each rank
-        if isinstance(objects, (list, tuple)):
-            shapes, dtypes = ((len(objects),),), (OBJECT,)
-    split = operation.uneven and any(given.get(name) for name in _SPLIT_SIZES)
-    if not operation.outputs or split:
-        return shapes, dtypes, ()
-    return shapes, dtypes, tuple(one.shape for one in _tensors(given.get(operation.outputs)))
-
-
-@functools.cache
-def _dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def _tensors(value: Any) -> Sequence[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return (value,)
-    if isinstance(value, (list, tuple)):
-        return [item for item in value[:_MAX_TENSORS] if isinstance(item, torch.Tensor)]
-    return ()
 
 
 def _locate(record: CallRecord, site: CallSite) -> None:
