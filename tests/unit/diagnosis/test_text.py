@@ -67,6 +67,9 @@ KNOWN = [
     ("D.2.3", "two GPUs are slower than one: the throughput drops"),
     ("D.2.4", "the loss that the ranks print is different, I expected the same value"),
     ("D.2.5", "with eight GPUs the model does not converge, the accuracy is worse"),
+    # what may have killed it is Ray's own list of guesses
+    ("D.1.11", ("The worker exits with error code 2. Some common causes include: (1) the "
+     "process was killed by the OOM killer due to high memory usage, (2) ray stop --force")),
 ]  # fmt: skip
 
 
