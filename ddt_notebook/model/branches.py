@@ -23,7 +23,8 @@ class BranchOutcome:
         See `BranchKind`.
     to_line
         The line of the same function at which the rank went on. 0 if the loop or the function
-        ended there. For ``"guard"``, ``line`` if the condition held, and 0 if not; else 0.
+        ended there. For ``"guard"``, ``line`` if the condition held, and 0 if not. A loop on one
+        line goes on at that line. Else 0.
     error
         Name of the exception's class, empty if there is none.
     times

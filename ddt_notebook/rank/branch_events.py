@@ -380,9 +380,11 @@ class MonitoringHandlers:
             return -1 if held is None else self._recorder.index_of(code, at, "guard", to_line)
         line, to_line = lines.get(offset, 0), lines.get(destination, 0)
         if line == to_line and is_loop:
-            # the loop's variable is assigned on the line of the loop, before its body
+            # the loop's variable is assigned on the line of the loop, before its body, which may
+            # be on that line, too
             body = destination <= offset + _FOR_ITER_BYTES
-            to_line = _next_line(code, destination, after=line) if body else 0
+            end = next(_instructions_from(code, offset)).argval
+            to_line = (_next_line(code, destination, line, end) or line) if body else 0
         elif line == to_line:
             decided = _after_jump(code, destination)
             if decided is None:
@@ -501,8 +503,7 @@ def _span(
     return (line, column or 0), (end_line, end_column or 0)
 
 
-def _next_line(code: CodeType, offset: int, after: int = 0) -> int:
-    """The first line of the instructions from an offset on that is not ``after``; 0 for none."""
-    return next(
-        (line for _, end, line in code.co_lines() if end > offset and line and line != after), 0
-    )
+def _next_line(code: CodeType, offset: int, after: int = 0, until: int = sys.maxsize) -> int:
+    """The first line of the instructions between offsets that is not ``after``; 0 for none."""
+    lines = (line for at, end, line in code.co_lines() if end > offset and at < until)
+    return next((line for line in lines if line and line != after), 0)

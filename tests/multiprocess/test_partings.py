@@ -222,7 +222,7 @@ class Data:
             with self.main_first():  #!
                 if self.is_main():
                     raise OSError("no space left")
-        except OSError as error:
+        except OSError as error:  #!
             print(error)
 
 Data().setup()
@@ -530,7 +530,13 @@ class Fault:
     @property
     def line(self) -> int:
         """The marked line, counted from 1."""
-        return next(n for n, line in enumerate(self.source.splitlines(), 1) if line.endswith(MARK))
+        return self.lines[0]
+
+    @property
+    def lines(self) -> list[int]:
+        """All marked lines: each of them shows how the ranks parted."""
+        lines = enumerate(self.source.splitlines(), 1)
+        return [number for number, line in lines if line.endswith(MARK)]
 
 
 FAULTS = {
@@ -567,7 +573,7 @@ def test_the_line_at_which_ranks_parted(ranks: Ranks, name: str, tmp_path: Path)
     finding = ddt.diagnose(session.run(source, trace=True)).findings[0]
     assert finding.symptom == "D.2.1", str(finding)
     assert (finding.cause, finding.ranks) == (fault.cause, list(fault.ranks)), str(finding)
-    assert _parted(finding) == fault.line, str(finding)
+    assert _parted(finding) in fault.lines, str(finding)
 
 
 def test_the_line_that_made_gloo_abort_a_rank(ranks: Ranks) -> None:

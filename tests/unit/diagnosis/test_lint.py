@@ -232,7 +232,6 @@ def test_cells_of_faults_are_not_accused_of_another() -> None:
         # The same line, seen from two sides.
         ("message-against-barrier", "message-without-partner"),
         ("backward-twice-on-one-rank", "collective-under-rank-condition"),
-        ("error-printed-and-swallowed-by-main", "exception-swallowed"),
     }
     wrong = []
     for name in ("faults", "held_out_faults", "injected_twenty"):

@@ -104,6 +104,24 @@ def test_loops_and_their_ends_are_recorded(recorder: BranchRecorder, path: Path)
     assert ended[-1] in [(3, 8), (3, 0)], "by line events, by sys.monitoring"
 
 
+ON_ONE_LINE = """
+def run(items):
+    seen = []
+    for item in items: seen.append(item)
+    return [item for item in seen]
+
+run(items)
+"""
+
+
+@needs_trace
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="a comprehension has a frame of its own")
+def test_a_loop_on_one_line_goes_on_there(recorder: BranchRecorder, path: Path) -> None:
+    seen = _ways(_observed(ON_ONE_LINE, recorder, path, items=[1, 2]))
+    for first, second, end in (seen[:3], seen[3:]):
+        assert first == second != end
+
+
 LAST = """
 def run(items):
     for item in items:
