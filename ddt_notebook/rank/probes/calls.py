@@ -492,10 +492,7 @@ class CallLog:
         blocking = not asynchronous and not record.outside
         index = writer.begin_known(known.shared, counted, _clock(), blocking=blocking)
         if known.brings_data:
-            seen = evaluations.RECORD
-            seen.exchanges += 1
-            if seen.on_exchange is not None:
-                seen.on_exchange((*args, *kwargs.values()))
+            evaluations.RECORD.exchanges_data(args, kwargs)
             if accumulated.RECORD.latest is not None:
                 accumulated.RECORD.gives((*args, *kwargs.values()))
         self._depth += 1
