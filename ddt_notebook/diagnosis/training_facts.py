@@ -284,7 +284,8 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         + ": if batches count alike, the samples of the smaller ones weigh more"
     ),
     "engines-differ": lambda f: (
-        f"the engines differ in {f.values['setting']}: " + _on_each(f, list(f.values["given"]))
+        f"the engines{f' made at {f.place.place}' if f.place is not None else ''} differ in "
+        f"{f.values['setting']}: " + _on_each(f, list(f.values["given"]))
     ),
     "run-went-on": "the run ended without an error, with fewer samples than the data set has",
     "only-in-graph-of": "only the graph of {ranks} has the collective of {place}",

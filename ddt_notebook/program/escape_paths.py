@@ -642,7 +642,11 @@ class _Paths:
         }
 
     def _uneven(self, node: ast.stmt | ast.expr) -> Iterator[Reason]:
-        mine, theirs = (times_called(self.call, rank) for rank in (self.caller, self.absent))
+        file = self.program.place(node).file
+        mine, theirs = (
+            times_called(self.call, rank, lambda at: at.file == file and covers(node, at.line))
+            for rank in (self.caller, self.absent)
+        )
         values: Values = {"caller": self.caller.rank, "op": self.call.op}
         dropped = self.caller.calls_dropped or self.absent.calls_dropped
         if mine is None or theirs is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ddt_notebook.model import Call, Position, RankReport
 
@@ -13,13 +13,25 @@ from .program import Program
 _DEPTH = 4  #: how many calls of the program's own functions are followed
 
 
-def times_called(call: Call, report: RankReport) -> int | None:
-    """How often a rank made the same call from the same line; None if it is not known."""
+def times_called(
+    call: Call, report: RankReport, inside: Callable[[Position], bool] = lambda line: True
+) -> int | None:
+    """How often a rank made the same call from the same line; None if it is not known.
+
+    Parameters
+    ----------
+    inside
+        Returns whether a line belongs to the statement that led to the call. A function that
+        several statements call is counted for this one only, if the calls' ways are known.
+    """
     where = call.where
-    such = [c.where for c in _until(call, report) if (c.group, c.op) == (call.group, call.op)]
-    if where is None or None in such:
+    such = [c for c in _until(call, report) if (c.group, c.op) == (call.group, call.op)]
+    if where is None or any(one.where is None for one in such):
         return None
-    return sum(place is not None and place.is_same_line(where) for place in such)
+    here = [one for one in such if one.where is not None and one.where.is_same_line(where)]
+    if call.callers and all(one.callers for one in here):
+        here = [one for one in here if any(map(inside, (where, *one.callers)))]
+    return len(here)
 
 
 def times_issued(call: Call, report: RankReport) -> int:

@@ -363,13 +363,13 @@ def _setting(loop: LoopNode, test: ast.expr) -> Iterator[tuple[ast.expr, ...]]:
             yield (node.test,)
 
 
-def covers(node: ast.stmt, line: int) -> bool:
-    """Whether a line belongs to a statement."""
+def covers(node: ast.stmt | ast.expr, line: int) -> bool:
+    """Whether a line belongs to a statement or an expression."""
     return node.lineno <= line <= end(node)
 
 
-def end(node: ast.stmt) -> int:
-    """The last line of a statement."""
+def end(node: ast.stmt | ast.expr) -> int:
+    """The last line of a statement or an expression."""
     return node.end_lineno or node.lineno
 
 

@@ -37,6 +37,8 @@ _UNDER_CONDITION = frozenset(
 )
 #: Causes that say that ranks made other numbers of steps.
 _UNEVEN = frozenset({"uneven-iterations"})
+#: The setting by which loaders give ranks other numbers of batches.
+_BATCH = "train_micro_batch_size_per_gpu"
 
 
 def tags_differ(context: Context) -> Iterator[Finding]:
@@ -157,7 +159,8 @@ def explained(context: Context, finding: Finding) -> Finding:
         )
     if cause in _OUT_OF_STEP | _UNEVEN and (resumed := _resumed_apart(context, loaded)):
         return _with_cause(finding, _NOT_FOUND, *resumed)
-    if cause in _OUT_OF_STEP and (fact := _differing(context)) is not None:
+    fact = _differing(context) if cause in _OUT_OF_STEP | _UNEVEN else None
+    if fact is not None and (cause in _OUT_OF_STEP or fact.values["setting"] == _BATCH):
         return _with_cause(finding, _CONFIG, fact)
     if cause in _UNDER_CONDITION and _some_save(context, finding):
         return _with_cause(finding, _CHECKPOINT)
@@ -190,16 +193,19 @@ def _calls(context: Context, rank: int) -> list[Call]:
 def _differing(context: Context) -> Fact | None:
     """Return the first setting in which the engines that ranks made last differ."""
     settings: dict[int, dict[str, Any]] = {}
+    made: dict[int, Call] = {}
     for rank, report in context.reports.items():
         engines = [call for call in report.calls if call.op == ENGINE and call.reduce_op]
         if not engines:
             return None
+        made[rank] = engines[-1]
         settings[rank] = json.loads(engines[-1].reduce_op or "{}")
     for name in next(iter(settings.values()), {}):
         given = [known.get(name, "") for known in settings.values()]
         if len(set(given)) > 1:
             values = {"setting": name, "given": tuple(given)}
-            return Fact(kind="engines-differ", ranks=tuple(settings), values=values)
+            place = context.place(made[min(made)].where, "called")
+            return Fact(kind="engines-differ", place=place, ranks=tuple(settings), values=values)
     return None
 
 

@@ -61,6 +61,30 @@ def test_engines_that_differ_are_a_reason(
 
 
 @pytest.mark.parametrize(
+    ("setting", "cause"),
+    [
+        ("train_micro_batch_size_per_gpu", "deepspeed-config-differs"),
+        ("gradient_clipping", "deepspeed-batches-differ"),
+    ],
+)
+def test_other_micro_batches_are_why_ranks_have_other_numbers_of_batches(
+    setting: str, cause: str
+) -> None:
+    waits = all_reduce(4, called_from=_INSIDE)
+    engines = [_engine(**{setting: size}) for size in (4, 2)]
+    scene = snapshot(
+        rank(0, engines[0], waits, waits, blocked=True),
+        rank(1, engines[1], waits),
+        source="engine = make()\nfor batch in loader:\n    x = batch\n    engine.step()",
+        outcome="hung",
+    )
+    finding = only(diagnose(scene))
+    assert finding.cause == cause
+    kinds = [one.kind for one in finding.facts]
+    assert ("engines-differ" in kinds) is (cause == "deepspeed-config-differs")
+
+
+@pytest.mark.parametrize(
     ("tags", "lines", "told"),
     [
         (("0.31", "0.17"), (5, 5), True),

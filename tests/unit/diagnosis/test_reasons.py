@@ -8,6 +8,7 @@ import pytest
 
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.model import Finding, Position, RankError, RankReport
+from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition
 from ddt_notebook.views.source_positions import of_finding
 
 from .builders import (
@@ -227,6 +228,47 @@ def test_a_rank_that_comes_to_a_loop_later_in_its_round_has_not_left_it() -> Non
     finding = only(diagnose(scene))
     assert finding.cause == LOCAL
     assert fact(finding, "decided-by-each-rank").place.line == 2
+
+
+SHARED = """\
+def forward(x):
+    dist.all_gather(out, x)
+for x in train:
+    {skip}
+    forward(x)
+    dist.all_reduce(x)
+for x in test:
+    forward(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("skip", "expected", "line"),
+    [("if bad(x): continue", LOCAL, 4), ("y = x", UNEVEN, 3)],
+    ids=["left out", "fewer rounds"],
+)
+def test_a_loop_counts_its_own_calls_of_a_shared_function(
+    skip: str, expected: str, line: int
+) -> None:
+    """Rank 0 made one round less of the first loop, so it is ahead in the second one."""
+    trained, tested = (call("all_gather", 2, callers=(at(caller),)) for caller in (5, 8))
+    rounds = [trained, all_reduce(6)] * 2
+    epoch = Epoch(number=1, run=1, batches=3, samples=6, trained=1, where=at(3))
+    loader = LoaderPartition(
+        name="train", dataset="Data", dataset_size=6, expected_batches=3, epochs=(epoch,)
+    )
+    scene = snapshot(
+        rank(0, *rounds, tested, tested, blocked=True, stack=(at(8), at(2, function="forward"))),
+        rank(1, *rounds, trained, all_reduce(6), blocked=True, stack=(at(6),)),
+        source=SHARED.format(skip=skip),
+        outcome="hung",
+        partition=tuple(
+            RankPartition(rank=r, run=1, loaders=(loader,)) for r in (0, 1) if "bad" in skip
+        ),
+    )
+    finding = only(diagnose(scene))
+    assert finding.cause == expected
+    assert line in [one.place.line for one in finding.facts if one.place is not None]
 
 
 GUARDED = """\
