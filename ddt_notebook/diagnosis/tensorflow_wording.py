@@ -62,6 +62,15 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
 }
 FACTS: dict[str, str | Callable[[Fact], str]] = {
     "checkpoint-found": "only {ranks} found a checkpoint and restored it",
+    "checkpoints-differ": lambda f: (
+        "each worker restored a checkpoint that holds something else: "
+        + listing(
+            [
+                f"{name} on rank {rank}"
+                for rank, name in zip(f.ranks, f.values["names"], strict=True)
+            ]
+        )
+    ),
     "variable-written": lambda f: (
         f"{ranks_text(f.ranks)} assigned {f.values['variable']} outside of the strategy's updates, "
         f"{count(f.values['times'], 'time')}"

@@ -257,6 +257,8 @@ class VariableWrite:
     first, last
         How many graphs with collectives had been executed in this run before the first and the last
         of them.
+    moment
+        The number of the last one among this rank's assignments and restored checkpoints.
     """
 
     variable: str
@@ -264,6 +266,7 @@ class VariableWrite:
     times: int = 1
     first: int = 0
     last: int = 0
+    moment: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,11 +281,20 @@ class RestoredCheckpoint:
         Whether there was one.
     executed
         How many graphs with collectives had been executed in this run before.
+    name
+        The last part of its path.
+    content
+        A fingerprint of its index, which holds a checksum of each variable; 0 if it is not known.
+    moment
+        Its number among this rank's assignments to mirrored variables and restored checkpoints.
     """
 
     where: Position | None = None
     found: bool = True
     executed: int = 0
+    name: str = ""
+    content: int = 0
+    moment: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

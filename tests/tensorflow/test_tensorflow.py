@@ -202,6 +202,19 @@ _OWN_SIZE = "tf.reduce_sum(losses) / tf.cast(tf.shape(losses)[0], tf.float32)"
 _NOT_SUMMED = "skip_gradients_aggregation=True"
 _PENALTY = "tf.add_n([0.01 * tf.nn.l2_loss(v) for v in model.trainable_variables])"
 _SHARD = "data.shard(context.num_input_pipelines, context.input_pipeline_id)"
+_AGES = """
+import tempfile
+
+with strategy.scope():
+    model.build((None, 8))
+checkpoint = tf.train.Checkpoint(model=model)
+folder = tempfile.mkdtemp()
+saved = [checkpoint.write(f"{folder}/steps-0")]
+for variable in model.trainable_variables:
+    variable.assign_add(0.1 * tf.ones_like(variable))
+saved.append(checkpoint.write(f"{folder}/steps-1"))
+checkpoint.restore(saved[rank])
+"""
 #: A program that ends well, the cause, and a line that the finding has to name.
 SILENT = {
     "all data on all workers": (
@@ -242,6 +255,11 @@ SILENT = {
         CUSTOM_LOOP.replace(_LOSS, f"{_LOSS} + {_PENALTY}"),
         "tensorflow-loss-not-divided",
         f"loss = {_LOSS} + {_PENALTY}",
+    ),
+    "a checkpoint of another age": (
+        program(CUSTOM_LOOP, "before the loop", _AGES),
+        "tensorflow-workers-differ",
+        "checkpoint.restore(saved[rank])",
     ),
     "gradients that nobody sums": (
         CUSTOM_LOOP.replace("_variables))\n        a", f"_variables), {_NOT_SUMMED})\n        a"),
@@ -483,7 +501,8 @@ def test_each_replica_of_a_worker_is_on_its_device() -> None:
 def test_views_show_variables(session: ddt.Session) -> None:
     # the combined value of a metric's variables would take a collective
     assert session.run(CUSTOM_LOOP).ok
-    assert session.run(f"{FIT}\nlone = tf.Variable(float(rank))").ok
+    imports = "from tensorflow.keras.optimizers import Adam"
+    assert session.run(f"{FIT}\nlone = tf.Variable(float(rank))\n{imports}").ok
     placed = {one.name: one for one in ddt.placement(session).snapshot.placement[1].objects}
     assert {"model", "model.optimizer", "optimizer", "accuracy", "lone"} <= {*placed}
     assert {one.device for one in placed["accuracy"].tensors} == {"cpu:0"}

@@ -17,6 +17,7 @@ from ddt_notebook.model.tensorflow import (
     MirroredVariables,
     PipelineRead,
     RankTensorFlow,
+    RestoredCheckpoint,
     VariableWrite,
 )
 
@@ -65,8 +66,10 @@ def variables_apart(context: Context) -> Iterator[Finding]:
     seen = {one.rank: one for one in context.snapshot.tensorflow}
     single = [name for name in apart.names if name in apart.numbers]
     chosen = single[0] if single else apart.names[0]
-    restored = _restored(seen) if apart.executed == 0 or not single else None
+    at_start = apart.executed == 0 or not single
+    restored = _restored(seen) if at_start else None
     writes = _writes(seen, (chosen, *apart.names))
+    ages = _ages(seen, writes) if at_start and restored is None else {}
     facts: list[Fact] = []
     ranks = list(seen)
     where: dict[int, Position | None] = {r: graph.where for r, graph in apart.graphs.items()}
@@ -76,6 +79,11 @@ def variables_apart(context: Context) -> Iterator[Finding]:
         facts.append(
             Fact(kind="checkpoint-found", ranks=tuple(r for r, one in found.items() if one))
         )
+    elif ages:
+        where = {rank: one.where for rank, one in ages.items()}
+        ranks = minority(grouped({rank: one.content for rank, one in ages.items()}).values())
+        names = tuple(one.name for one in ages.values())
+        facts.append(Fact(kind="checkpoints-differ", ranks=tuple(ages), values={"names": names}))
     elif writes:
         chosen = next(iter(writes.values())).variable
         where = {rank: one.where for rank, one in writes.items()}
@@ -115,7 +123,7 @@ def variables_apart(context: Context) -> Iterator[Finding]:
         places={rank: context.place(one, "called") for rank, one in where.items()},
         values=values,
         facts=facts,
-        confidence="certain" if restored is not None or writes else "likely",
+        confidence="certain" if restored is not None or ages or writes else "likely",
     )
 
 
@@ -181,6 +189,24 @@ def _restored(
         for rank, one in seen.items()
     }
     return found, lines
+
+
+def _ages(
+    seen: Mapping[int, RankTensorFlow], writes: Mapping[int, VariableWrite]
+) -> dict[int, RestoredCheckpoint]:
+    """The checkpoints that workers restored last, if they hold different things.
+
+    What was assigned before that does not count any more.
+    """
+    last = {
+        rank: found[-1]
+        for rank, of in seen.items()
+        if (found := [x for x in of.restored if x.found])
+    }
+    contents = {one.content for one in last.values()}
+    if len(last) < len(seen) or len(contents) < 2 or 0 in contents:
+        return {}
+    return {} if any(one.moment > last[rank].moment for rank, one in writes.items()) else last
 
 
 def _writes(seen: Mapping[int, RankTensorFlow], names: tuple[str, ...]) -> dict[int, VariableWrite]:

@@ -8,12 +8,14 @@ variable between executions, on this worker only, is noted with the user's line.
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import weakref
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -35,6 +37,8 @@ from .tensorflow_lines import users_position
 _MOST_ELEMENTS, _MOST_TOGETHER = 1 << 18, 1 << 20
 #: Graphs, states of a graph, writes, restored checkpoints and layers that are kept of a run.
 _MOST_GRAPHS, _MOST_STATES, _MOST_WRITES, _MOST = 8, 24, 40, 20
+#: Of the index of a checkpoint, so many bytes are read; it takes about 100 for each variable.
+_MOST_OF_INDEX = 1 << 20
 #: Stands for a value that is not finite: its bits may differ where nothing else does.
 _NOT_FINITE = -1
 #: The base class of layers that `adapt` to data, and the attributes that hold what they found.
@@ -79,6 +83,7 @@ class ReplicaRecord:
         self._restored: list[RestoredCheckpoint] = []
         self._adapted: list[AdaptedLayer] = []
         self._executed = 0
+        self._moments = 0  # assignments and restored checkpoints of this run
 
     def begin_run(self) -> None:
         """Forget the run before."""
@@ -86,7 +91,7 @@ class ReplicaRecord:
         self._writes.clear()
         self._restored.clear()
         self._adapted.clear()
-        self._executed = 0
+        self._executed = self._moments = 0
 
     def install(self) -> None:
         """Note from now on what writes variables."""
@@ -214,20 +219,25 @@ class ReplicaRecord:
         where = users_position(sys._getframe(2))
         key = variable.name.partition(":")[0], where
         known = self._writes.get(key)
-        if known is not None:
-            self._writes[key] = replace(known, times=known.times + 1, last=self._executed)
-        elif len(self._writes) < _MOST_WRITES:
-            self._writes[key] = VariableWrite(
-                variable=key[0], where=where, first=self._executed, last=self._executed
+        self._moments += 1
+        known = known or VariableWrite(variable=key[0], where=where, times=0, first=self._executed)
+        if known.times or len(self._writes) < _MOST_WRITES:
+            self._writes[key] = replace(
+                known, times=known.times + 1, last=self._executed, moment=self._moments
             )
 
     def _restores(self, saver: Any, save_path: Any = None, *_: Any, **__: Any) -> None:
+        self._moments += 1
         if len(self._restored) < _MOST:
+            path = os.fspath(save_path) if save_path is not None else ""
             self._restored.append(
                 RestoredCheckpoint(
                     where=users_position(sys._getframe(2)),
                     found=save_path is not None,
                     executed=self._executed,
+                    name=Path(path).name,
+                    content=_content(path),
+                    moment=self._moments,
                 )
             )
 
@@ -253,6 +263,15 @@ class ReplicaRecord:
                 content=digest if held else 0,
             )
         )
+
+
+def _content(path: str) -> int:
+    """A fingerprint of the index of a checkpoint; 0 if it cannot be read as a file."""
+    try:
+        with Path(f"{path}.index").open("rb") as index:
+            return zlib.crc32(index.read(_MOST_OF_INDEX))
+    except OSError:
+        return 0
 
 
 def _value(variable: Any) -> Any:

@@ -168,6 +168,8 @@ def _find(namespace: Mapping[str, Any], names: list[str] | None) -> _Held:
 
     chosen = {name: namespace.get(name) for name in names} if names else namespace
     for name, value in chosen.items():
+        if isinstance(value, type):
+            continue  # its attributes are properties
         if isinstance(value, tf.Variable):
             role: ParityRole = "parameter" if value.trainable else "buffer"
             add(name, "Variable", role, value, named=False)

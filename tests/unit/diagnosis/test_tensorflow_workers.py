@@ -71,6 +71,36 @@ def test_a_checkpoint_that_one_worker_found_is_told_at_the_line_that_restored_it
     assert {place.line for place in finding.places.values()} == {3}
 
 
+_WRITE = VariableWrite(variable="dense/kernel", where=at(2), moment=1)
+
+
+@pytest.mark.parametrize(
+    ("contents", "written", "line"),
+    [
+        ((5, 6), 1, 3),  # what was assigned before is gone
+        ((5, 6), 3, 2),
+        ((5, 5), 1, 2),
+        ((5, 0), 1, 2),
+    ],
+    ids=["other ages", "assigned later", "the same", "not known"],
+)
+def test_checkpoints_of_other_ages_are_told_at_the_line_that_restored_them(
+    contents: tuple[int, int], written: int, line: int
+) -> None:
+    workers = [
+        state
+        | {
+            "restored": (RestoredCheckpoint(where=at(3), content=content, moment=2),),
+            "writes": (replace(_WRITE, moment=written),),
+        }
+        for state, content in zip((_EQUAL, _OTHER_START), contents, strict=True)
+    ]
+    finding = only(diagnose(_workers(*workers)))
+    assert (finding.cause, finding.confidence) == (_DIFFER, "certain")
+    assert {place.line for place in finding.places.values()} == {line}
+    assert any(one.kind == "checkpoints-differ" for one in finding.facts) == (line == 3)
+
+
 @pytest.mark.parametrize(
     ("other", "told"),
     [
