@@ -362,6 +362,32 @@ class Conditions:
                 return len(bound) == 1 and self.is_configured(bound[0], depth + 1)
         return False
 
+    def is_alike(self, expression: ast.expr, known: set[str], depth: int = 0) -> bool:
+        """Whether an expression has one value on all ranks.
+
+        It does if it is computed from ``known`` names, constants and settings alone, also by way
+        of names that the program binds once.
+        """
+        match expression:
+            case ast.Constant():
+                return True
+            case ast.UnaryOp(operand=operand):
+                return self.is_alike(operand, known, depth)
+            case ast.BinOp(left=left, right=right):
+                return all(self.is_alike(part, known, depth) for part in (left, right))
+            case ast.BoolOp(values=parts):
+                return all(self.is_alike(part, known, depth) for part in parts)
+            case ast.Compare(left=left, comparators=others):
+                return all(self.is_alike(part, known, depth) for part in (left, *others))
+            case ast.Name(id=name) if name in known:
+                return True
+            case ast.Name(id=name) if depth < _DEPTH and name not in self._resized:
+                bound = self._bindings.get(name, [])
+                return len(bound) == 1 and self.is_alike(bound[0], known, depth + 1)
+            case ast.Attribute():
+                return self.is_configured(expression)
+        return False
+
     @cached_property
     def _options(self) -> set[str]:
         """The names of constants and options that the program gives by name."""

@@ -461,9 +461,12 @@ class _Paths:
         """Whether a condition without rank or clock may have different values on the two ranks."""
         if self.conditions.reads_only(test, self.counters) or self.conditions.is_agreed(test):
             return False
-        if self.conditions.is_configured(test):
+        passed = self._passed_constants()
+        if self.conditions.is_configured(test) or self.conditions.is_alike(
+            test, passed | (self.counters & self.conditions.counters)
+        ):
             return False
-        if variables_in(test) and variables_in(test) <= self._passed_constants():
+        if variables_in(test) and variables_in(test) <= passed:
             return False
         holds = self.program.truth(test, self.absent.rank)
         return holds is None or holds is not self.program.truth(test, self.caller.rank)
@@ -474,10 +477,14 @@ class _Paths:
             return False
         return branch[0].lineno <= self.at.line <= end(branch[-1])
 
-    def _passed_constants(self) -> set[str]:
-        """The parameters to which the next outer line passes constants."""
-        outer = self.program.statement_at(self.outer[0]) if self.outer else None
-        blocks = self.program.blocks(self.program.statement_at(self.place))
+    def _passed_constants(self, depth: int = 0) -> set[str]:
+        """The parameters to which the next outer line passes constants.
+
+        Also by way of parameters of its own function to which a line further out passes them.
+        """
+        outer = self.program.statement_at(self.outer[depth]) if depth < len(self.outer) else None
+        inner = self.outer[depth - 1] if depth else self.place
+        blocks = self.program.blocks(self.program.statement_at(inner))
         function = blocks[-1].owner if blocks else None
         if outer is None or not isinstance(function, FunctionNode):
             return set()
@@ -494,7 +501,14 @@ class _Paths:
             del positional[0]
         values |= dict(zip(positional, calls[0].args, strict=False))
         values |= {one.arg: one.value for one in calls[0].keywords if one.arg is not None}
-        return {name for name, value in values.items() if isinstance(value, ast.Constant)}
+        names = any(isinstance(value, ast.Name) for value in values.values())
+        known = self._passed_constants(depth + 1) if names else set()
+        return {
+            name
+            for name, value in values.items()
+            if isinstance(value, ast.Constant)
+            or (isinstance(value, ast.Name) and value.id in known)
+        }
 
     def _has_left(self, node: ast.stmt) -> bool:
         """Whether the absent rank is known to be past a statement."""

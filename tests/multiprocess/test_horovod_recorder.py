@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -120,6 +122,38 @@ def test_a_fault_is_named_by_the_tensor_and_the_next_cell_runs(
     assert words in finding.title
     again = session.run("print(hvd.allreduce(torch.ones(1) * rank, name='loss').item())")
     assert again.outputs == {0: "0.5\n", 1: "0.5\n"}, str(ddt.diagnose(again))
+
+
+def test_a_wait_that_the_user_interrupts_leaves_nothing_to_the_next_cell(
+    session: ddt.Session, tmp_path: Path
+) -> None:
+    """Calls without a name meet by their number, which one rank has counted further."""
+    file = tmp_path / "begun"
+    source = f"""
+import pathlib, time
+if rank == 0:
+    handle = hvd.allreduce_async_(torch.ones(1))
+    pathlib.Path({str(file)!r}).touch()
+    hvd.synchronize(handle)
+while True:
+    time.sleep(0.01)
+"""
+
+    def interrupt() -> None:
+        while not file.exists():
+            time.sleep(0.01)
+        session.interrupt()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    run = session.run(source)
+    thread.join()
+    assert run.snapshot.outcome == "interrupted"
+    again = session.run(
+        "for step in range(3):\n    total = hvd.allreduce(torch.ones(2) * (rank + step))\n"
+        "print(total)"
+    )
+    assert again.outputs == {0: "tensor([2.5000, 2.5000])\n", 1: "tensor([2.5000, 2.5000])\n"}
 
 
 def test_names_that_only_one_rank_has(session: ddt.Session) -> None:

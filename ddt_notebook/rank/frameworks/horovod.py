@@ -118,7 +118,8 @@ class Horovod(Framework):
         self._rendezvous.store = store
         self._freed, was_initialised = False, bool(self._library.is_initialised())
         _set_environment(spec, self._rendezvous.port)
-        made = self._inits, sorted(self._made.items()), self._rounds
+        # calls without a name meet by the numbers of their handles
+        made = self._inits, self._handle, sorted(self._made.items()), self._rounds
         calls = zlib.crc32(repr(made).encode())
         said = json.dumps([was_initialised, self._broken, calls, bool(self._joins)])
         store.set(f"rank/{spec.rank}", said)
@@ -342,6 +343,9 @@ class Horovod(Framework):
                 result = self._calls.awaited(index, True, self._taken, handle, poll, wait)
         except RuntimeError as error:
             self._broken |= "shut down" in str(error)
+            raise
+        except KeyboardInterrupt:  # the operation goes on, and would meet one of the next cell
+            self._broken = True
             raise
         if handle in self._joins:
             # calls before it need not have been made by all ranks

@@ -113,6 +113,68 @@ def test_a_constant_argument_decides_alike_and_a_handler_may_still_go_on() -> No
     assert_reason_at(finding, 10)
 
 
+ACCUMULATES = """\
+def step(x, at, training):
+    for y in x.chunk({chunks}):
+        {condition}
+            dist.all_reduce(y)
+
+def epoch(loader, training):
+    for at, x in enumerate(loader):
+        step(x, at, training)
+    dist.barrier()
+
+parser.add_argument("--accumulate", default=2)
+opts = parser.parse_args()
+epoch(loader, training=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "named"),
+    [
+        ("if training:", 2),
+        ("if opts.accumulate:", 2),
+        ("if y.sum() > 0:", 3),
+        ("if at:", 3),  # a parameter, to which no constant is passed
+    ],
+)
+def test_a_condition_that_is_alike_in_every_round_is_no_reason(condition: str, named: int) -> None:
+    source = ACCUMULATES.format(chunks="2", condition=condition)
+    calls = [all_reduce(4)] * 2
+    waiter = stands(0, *calls, lines=[(13, "<module>"), (8, "epoch"), (4, "step")])
+    other = stands(1, all_reduce(4), call("barrier", 9), lines=[(13, "<module>"), (9, "epoch")])
+    assert_reason_at(found(waiter, other, source=source), named)
+
+
+DELAYS = """\
+parser.add_argument("--accumulate", default=2)
+opts = parser.parse_args()
+for at, x in enumerate(loader):
+    loss = model(x)
+    delay = {delay}
+    if not delay:
+        dist.all_reduce(loss)
+dist.barrier()
+"""
+
+
+@pytest.mark.parametrize(
+    ("delay", "named"),
+    [
+        ("(at + 1) % opts.accumulate != 0", 3),
+        ("(at + 1) % opts.accumulate != 0 or loss > 3", 6),
+        ("x > 3", 6),
+    ],
+)
+def test_a_condition_on_a_loops_counter_is_no_reason_by_way_of_a_name(
+    delay: str, named: int
+) -> None:
+    waiter = stands(0, *[all_reduce(7)] * 2, lines=[(7, "<module>")])
+    other = stands(1, all_reduce(7), call("barrier", 8), lines=[(8, "<module>")])
+    assert_reason_at(found(waiter, other, source=DELAYS.format(delay=delay)), named)
+
+
 HOOKS = """\
 class Evaluate:
     def after(self):
