@@ -21,7 +21,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...model import Observation, Rendezvous
@@ -30,6 +30,7 @@ from ...model.frameworks.tensorflow import STRATEGY
 from ...model.partition import RankPartition
 from ...model.user_code import package_file
 from ...wire.records import CallRecord, Group
+from ..probes.calls import CallForm
 from ..probes.objects import IN_FRAMEWORK
 from . import tensorflow_variables
 from .framework import Framework
@@ -58,8 +59,14 @@ _ABORTED = (
 _Place = tuple[tuple[str, ...], int]
 
 
-#: Name of a graph, shape and type of what its collectives send, and their operations.
-_Graph = tuple[str, tuple[Any, ...], tuple[Any, ...]]
+@dataclass(slots=True)
+class _Graph:
+    """A graph with collectives."""
+
+    name: str
+    tensors: tuple[Any, ...]  # shape and type of what its collectives send
+    operations: tuple[Any, ...]  # its collectives
+    form: CallForm | None = None  # of an execution in the group of the last one
 
 
 class TensorFlow(Framework):
@@ -81,7 +88,7 @@ class TensorFlow(Framework):
         self._made = 0  # calls in this cluster
         self._become_rank: Callable[[dict[str, Any]], object] | None = None  # in a job
         self._group = Group("0")
-        #: Of each graph, what `_collectives` returns.
+        #: By the function that executes it.
         self._found: weakref.WeakKeyDictionary[Any, _Graph | None] = weakref.WeakKeyDictionary()
 
     def watch(self, calls: CallLog) -> None:
@@ -246,7 +253,7 @@ class TensorFlow(Framework):
 
     # -- records -------------------------------------------------------------------------------
 
-    def recorded(self, record: CallRecord, function: Callable[[], Any]) -> Any:
+    def recorded(self, record: CallRecord | CallForm, function: Callable[[], Any]) -> Any:
         """Record a call and make it."""
         __tracebackhide__ = True
         assert self._calls is not None
@@ -287,21 +294,25 @@ class TensorFlow(Framework):
     def executed(self, graph_function: Any, function: Callable[[], Any]) -> Any:
         """Record the execution of a graph, if it contains collectives."""
         __tracebackhide__ = True
-        if graph_function not in self._found:
-            self._found[graph_function] = _collectives(graph_function)
-        found = self._found[graph_function]
+        try:
+            found = self._found[graph_function]
+        except KeyError:
+            found = self._found[graph_function] = _collectives(graph_function)
+        graph = graph_function.graph
         if found is None:
             made = function()
-            self._record.returned("", graph_function.graph, made)
+            self._record.returned("", graph, made, None)
             return made
-        name, tensors, operations = found
-        self._record.executes(name, operations, graph_function.graph)
-        record = CallRecord(op=name, group=self._group, reduce_op="SUM")
-        record.shapes = tuple(shape for shape, _ in tensors)
-        record.dtypes = tuple(dtype for _, dtype in tensors)
-        made = self.recorded(record, function)
-        self._record.trace.executed(graph_function.graph)
-        self._record.returned(name, graph_function.graph, made)
+        self._record.executes(found.name, found.operations, graph)
+        form = found.form
+        if form is None or form.record.group is not self._group:
+            record = CallRecord(op=found.name, group=self._group, reduce_op="SUM")
+            record.shapes = tuple(shape for shape, _ in found.tensors)
+            record.dtypes = tuple(dtype for _, dtype in found.tensors)
+            form = found.form = CallForm(record)
+        made = self.recorded(form, function)
+        self._record.trace.executed(graph)
+        self._record.returned(found.name, graph, made, self._calls.latest)
         return made
 
     def added(self, tensor: Any) -> None:
@@ -346,7 +357,7 @@ def _is_in_tensorflow() -> bool:
 
 
 def _collectives(graph_function: Any) -> _Graph | None:
-    """The name of a graph and the tensors of its collectives; None if it has no collective."""
+    """What is known of a graph; None if it has no collective."""
     graph = graph_function.graph
     definition = graph.as_graph_def()
     nodes = [node for node in definition.node if _communicates(node.op)]
@@ -359,7 +370,8 @@ def _collectives(graph_function: Any) -> _Graph | None:
     operations = tuple(graph.get_operation_by_name(node.name) for node in nodes)
     tensors = tuple(map(_tensor, operations))[:_MOST_SHAPES]
     # one that is unknown on this rank may be known on another: then the lists cannot be compared
-    return f"{name}()", tensors if all(tensors) else (), operations[:_MOST_LINES]
+    known = tensors if all(tensors) else ()
+    return _Graph(f"{name}()", known, operations[:_MOST_LINES])
 
 
 def _communicates(op: str) -> bool:

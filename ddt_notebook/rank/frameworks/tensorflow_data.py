@@ -6,7 +6,6 @@ import contextlib
 import functools
 import hashlib
 import inspect
-import math
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +18,6 @@ from ...model.tensorflow import (
     DistributedData,
     ExecutedGraph,
     KerasFit,
-    NotFiniteResult,
     OptimizerUpdates,
     PipelineError,
     RankTensorFlow,
@@ -27,10 +25,12 @@ from ...model.tensorflow import (
 )
 from ...model.user_code import is_user_code
 from ..after_import import AfterImport
+from ..probes.call_sites import CallSite
 from . import tensorflow_lines
 from .tensorflow_lines import users_position
 from .tensorflow_losses import LossRecord
 from .tensorflow_replicas import ReplicaRecord
+from .tensorflow_results import ResultRecord
 from .tensorflow_samples import Pipeline, SampleRecord
 from .tensorflow_trace import StepTrace
 
@@ -71,7 +71,7 @@ class TensorFlowRecord:
         self.replicas = ReplicaRecord()
         self._looked_at: weakref.WeakSet[Any] = weakref.WeakSet()  # for sums, in this run
         self._summed: dict[SummedMean, None] = {}
-        self._not_finite: dict[str, NotFiniteResult] = {}
+        self._results = ResultRecord()
         self.trace = StepTrace()
         self._distributed: Pipeline | None = None  # what is being distributed now
         self._validates_with: Any = None  # of the fit that runs now
@@ -84,7 +84,7 @@ class TensorFlowRecord:
         self._fits.clear()
         self._graphs.clear()
         self._errors.clear()
-        self._not_finite.clear()
+        self._results.begin_run()
         self._summed.clear()
         self._losses.eager_sums.clear()
         self._looked_at = weakref.WeakSet()
@@ -105,7 +105,7 @@ class TensorFlowRecord:
             graphs=tuple(self._graphs.values()),
             errors=tuple(self._errors),
             summed=(*self._summed, *self._losses.eager_sums)[:_MOST],
-            not_finite=tuple(self._not_finite.values()),
+            not_finite=self._results.observed(),
             **self.replicas.observed(),
         )
 
@@ -165,22 +165,16 @@ class TensorFlowRecord:
                 self._lines[name] = operations, ExecutedGraph(name=name, where=where)
             self._graphs[name] = self._lines[name][1]
 
-    def returned(self, name: str, graph: Any, results: Any) -> None:
-        """Note which numbers a graph returned are means, and whether an update's are finite."""
+    def returned(self, name: str, graph: Any, results: Any, site: CallSite | None) -> None:
+        """Note which numbers a graph returned are means, and whether an update's are finite.
+
+        The site is the execution's, None if it was not recorded.
+        """
         self._losses.mark_results(graph, results)
-        if not self.trace.is_updating(graph):
-            return
-        known = self._not_finite.get(name)
-        found = _not_finite(results)
-        if known is None and found:
-            self._not_finite[name] = NotFiniteResult(
-                graph=name,
-                where=users_position(sys._getframe(1)),
-                value=found,
-                executed=self.replicas.executions(name) - 1,
-            )
-        elif known is not None and not found and known.lasting:
-            self._not_finite[name] = replace(known, lasting=False)
+        if self.trace.is_updating(graph):
+            executed = self.replicas.executions(name) - 1
+            place = site or users_position(sys._getframe(1))
+            self._results.returned(name, graph, results, executed, place)
 
     def adds_collective(self, tensor: Any) -> None:
         """Note a collective that is added to a graph, by its result."""
@@ -323,18 +317,6 @@ class TensorFlowRecord:
             if seen not in self._updates:
                 self._updates.append(seen)
         return original(optimizer, *args, **kwargs)
-
-
-def _not_finite(results: Any) -> str:
-    """``"nan"`` or ``"inf"`` if one of the numbers among the results is that; else empty."""
-    for one in results if isinstance(results, (list, tuple)) else [results]:
-        kind = getattr(one, "dtype", None)
-        if kind is None or not kind.is_floating or one.shape.rank != 0:
-            continue
-        value = float(one)
-        if not math.isfinite(value):
-            return "nan" if math.isnan(value) else "inf"
-    return ""
 
 
 def _digest(given: Any) -> str:

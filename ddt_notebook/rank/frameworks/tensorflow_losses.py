@@ -148,14 +148,14 @@ class LossRecord:
 
     def mark_results(self, graph: Any, results: Any) -> None:
         """Mark the results of a graph that are means over a replica's own batch."""
-        if graph not in self._returned:
+        means = self._returned.get(graph)
+        if means is None:
             found = [(at, _mean(one)) for at, one in enumerate(graph.outputs[:_MOST_RESULTS])]
-            self._returned[graph] = tuple(
+            means = self._returned[graph] = tuple(
                 (at, Mean(self.users_line(mean[0]), scaled=False, divided_by=None))
                 for at, mean in found
                 if mean is not None and not mean[1] and mean[2] is None
             )
-        means = self._returned[graph]
         if not means:
             return
         import tensorflow as tf

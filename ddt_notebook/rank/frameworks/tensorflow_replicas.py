@@ -278,8 +278,13 @@ def _value(variable: Any) -> Any:
     """The copy of a variable on this worker; None if it is gone."""
     if variable is None:
         return None
+    from tensorflow.python.ops import gen_resource_variable_ops
+
     values = getattr(variable, "_values", None)
-    return np.asarray((values[0] if values else variable).numpy())
+    copy = values[0] if values else variable
+    # the variable's own method takes four times as long
+    read = gen_resource_variable_ops.read_variable_op(copy.handle, copy.dtype)
+    return np.asarray(read.numpy())
 
 
 def _before(owner: Any, name: str, note: Callable[..., None]) -> None:

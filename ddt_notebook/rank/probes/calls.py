@@ -166,6 +166,7 @@ class CallLog:
         self._by_group: dict[Any, tuple[Group, bool, Any]] = {}
         self._works = Handles()
         self._sites = CallSites()
+        self.latest = CallSite()  #: where the last call of a framework was made
         self._known: dict[tuple[object, ...], _Known] = {}
         self._coalesced = Coalesced(self, MAX_TENSORS)
 
@@ -518,32 +519,47 @@ class CallLog:
             self._works.add(result, index)
         return result
 
-    def record(self, record: CallRecord, function: Callable[[], Any], package: str) -> Any:
+    def record(
+        self, record: CallRecord | CallForm, function: Callable[[], Any], package: str
+    ) -> Any:
         """Make a call that does not pass through ``torch.distributed``, and record it.
 
         The files of ``package``, which makes the call, are not named as its library.
 
         It may be made on another thread for which the main thread waits, such as TensorFlow's
-        threads for replicas. A call that is made inside of a recorded one is not recorded.
+        threads for replicas. A call that is made inside of a recorded one is not recorded. A form
+        costs less for calls that are made again and again.
         """
         __tracebackhide__ = True
-        writer = self._ring
+        writer, branches = self._ring, self.branches
         if writer is None or self._depth:
             return function()
-        self._prepare(record, package, sys._getframe(1))
+        site = self.latest = self._site(sys._getframe(1))
+        if isinstance(record, CallForm):
+            known = self._known.get((record, site)) or self._new_form(record, site, package)
+            shared, number = known.shared, None
+        else:
+            _locate_in(record, site, package)
+            shared, number = writer.shared(record), record.number
+        counted = (
+            NO_NUMBER if number is None else number,
+            -1,
+            NO_NUMBER if branches is None else branches.count,
+            0 if branches is None else branches.hash,
+        )
         self._depth += 1
-        index = writer.begin(record, time.monotonic(), blocking=True)
+        index = writer.begin_known(shared, counted, _clock(), blocking=True)
         try:
             result = function()
         except BaseException as error:
-            ended_s = time.monotonic()
+            ended_s = _clock()
             if self.failure_hook is not None:
                 self.failure_hook(error, ended_s)
             writer.end(index, ring.FAILED, ended_s, -1)
             raise
         finally:
             self._depth -= 1
-        writer.end(index, ring.DONE, time.monotonic(), -1)
+        writer.end(index, ring.DONE, _clock(), -1)
         return result
 
     def issue(
@@ -580,8 +596,7 @@ class CallLog:
         writer, branches = self._ring, self.branches
         if writer is None or self._depth:
             return function(*args), None
-        here = _get_ident() == self._main
-        site = self._sites.of(frame if here else sys._current_frames().get(self._main))
+        site = self._site(frame)
         known = self._known.get((form, site)) or self._new_form(form, site, package)
         if branches is None:
             counted = number, -1, NO_NUMBER, 0
@@ -605,6 +620,11 @@ class CallLog:
             raise
         writer.settle(index, ring.ISSUED, _clock())
         return result, index
+
+    def _site(self, frame: FrameType) -> CallSite:
+        """Where the main thread makes a call, whose frame may be another thread's."""
+        here = _get_ident() == self._main
+        return self._sites.of(frame if here else sys._current_frames().get(self._main))
 
     def _new_form(self, form: CallForm, site: CallSite, package: str) -> _Known:
         """What `issue` needs of calls that are made at a place."""
@@ -651,14 +671,6 @@ class CallLog:
         """Record that an operation that `issue` began is complete."""
         if self._ring is not None:
             self._ring.settle(index, ring.DONE, _clock())
-
-    def _prepare(self, record: CallRecord, package: str, frame: FrameType) -> None:
-        """Add the branches before a call of a framework, and the user's line."""
-        here = threading.get_ident() == self._main
-        if self.branches is not None:
-            record.branches_before, record.branch_hash = self.branches.count, self.branches.hash
-        site = self._sites.of(frame if here else sys._current_frames().get(self._main))
-        _locate_in(record, site, package)
 
     @staticmethod
     def _reduces(given: Mapping[str, Any], known: _Known) -> None:
