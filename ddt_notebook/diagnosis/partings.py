@@ -48,6 +48,12 @@ from .reported_handlers import ReportedHandlers
 from .uneven_passes import first_uneven_pass
 from .ways import Ways
 
+#: Methods of modules and optimizers that only read or set what one process holds.
+_OF_ONE_PROCESS = frozenset(
+    {"parameters", "named_parameters", "buffers", "named_buffers", "modules", "named_modules",
+     "children", "named_children", "get_parameter", "get_buffer", "get_submodule", "extra_repr",
+     "eval", "train", "requires_grad_", "zero_grad", "num_parameters", "get_last_lr"}
+)  # fmt: skip
 #: Statements without a block of their own, in which a comprehension may make the call.
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
 
@@ -647,7 +653,7 @@ class Partings:
             and isinstance(node.func.value, ast.Name)
             and node.func.value.id in given
             and node.func.attr not in self._program.functions
-            and node.func.attr != "print"
+            and node.func.attr not in _OF_ONE_PROCESS | {"print"}
             for node in calls_in(statement)
         )
 

@@ -586,3 +586,37 @@ def test_a_rank_that_finished_has_raised_nothing_that_no_handler_caught(handled:
     finding = found(waiter, rank(1, *[all_reduce(4)] * 2), source=source)
     expected = "collective-under-local-condition" if handled else "rank-skips-collective"
     assert finding.cause == expected
+
+
+CALLED_BACK = """\
+def on_begin(trainer, model):
+    if trainer.is_first:
+        model.{does}
+
+def step():
+    try:
+        train()
+    except RuntimeError:
+        return
+    dist.all_reduce(x)
+
+fit(step, on_begin)
+dist.barrier()
+"""
+
+
+@pytest.mark.parametrize(("does", "parts"), [("log('rate', 1)", True), ("parameters()", False)])
+def test_what_a_callback_only_reads_parts_no_ranks(does: str, parts: bool) -> None:
+    ways = [
+        BranchOutcome(file=at(1).file, line=2, function="on_begin", kind="branch", to_line=line)
+        for line in (3, 0)
+    ]
+    branches = [
+        RankBranches(rank=number, outcomes=(way,), events=(0,), callbacks_only=True)
+        for number, way in enumerate(ways)
+    ]
+    lines = [(12, "<module>"), (10, "step")]
+    waiter = stands(0, call("all_reduce", 10, branches_before=1), lines=lines)
+    other = stands(1, call("barrier", 13, branches_before=1), lines=[(13, "<module>")])
+    finding = found(waiter, other, source=CALLED_BACK.format(does=does), branches=branches)
+    assert_reason_at(finding, 2 if parts else 8)
