@@ -386,6 +386,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "share-chosen": "the rank's share of the data set is computed at {place}",
     "loader-made": "the loader was made at {place}",
     "sampler-made": "the sampler was made at {place}",
+    "own-order": "the order comes from {place}",
     "handed-out": (
         "of {universe} samples {covered} were handed out, {overlap} of them to more than one rank"
     ),

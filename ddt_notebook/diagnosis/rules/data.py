@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
@@ -16,6 +17,7 @@ from ddt_notebook.model.finding import Values
 from ddt_notebook.model.partition import Division, unpack_indices
 from ddt_notebook.model.training import RankTraining, ReplicatedTensor, SummedForward
 from ddt_notebook.program.gradients import inputs_from
+from ddt_notebook.program.nodes import FunctionNode, last_name
 from ddt_notebook.program.sharded_values import shares_in_class
 
 from .loaders import Loaders, Shared, samples, shared_loaders, used_loaders
@@ -38,6 +40,9 @@ _DIFFERENT_INPUTS = 2
 _SAME_INPUTS = 3
 #: Losses that differ by less than this share may differ by rounding. Chosen, not measured.
 _LOSS = 1e-4
+#: A rank that draws its n-th part of the data with replacement repeats 1/2n² of all samples on
+#: average: of so many for each rank, one of 400 such programs repeats none.
+_SAMPLES_OF_A_RANK = 12
 #: Samplers that use the whole data set.
 _OF_TORCH = frozenset({"SequentialSampler", "RandomSampler", "SubsetRandomSampler"})
 
@@ -145,6 +150,45 @@ def samplers_disagree(context: Context) -> Iterator[Finding]:
                 facts=[held],
                 case="data",
             )
+        elif None in seeds and len(sizes) == 1 and _orders_differ(shared):
+            yield _disagree(
+                shared, "orders-differ", "sampler-seeded-by-rank", list(_own_samplers(shared))
+            )
+
+
+def _orders_differ(shared: Shared) -> bool:
+    """Whether ranks were given parts of one order each, and yet several got the same samples.
+
+    Each rank has another order then, such as that of its own random numbers. If it draws samples
+    with replacement, several ranks may draw one, but then a rank repeats some, too.
+    """
+    loaders, seen, first = list(shared.loaders.values()), shared.division, shared.first()
+    size = first.universe or 0
+    if not shared.complete or len({(x.replica, x.universe) for x in loaders}) < len(loaders):
+        return False
+    if any(not x.indexed or x.with_replacement or x.uncounted for x in loaders):
+        return False
+    known = first.padding is not None
+    padding = seen.padding if known else max(seen.padding, _evened_out(shared))
+    whole = sum(x.epochs[-1].samples for x in loaders) >= size - padding
+    repeated = sum(x.repeated for x in loaders)
+    enough = size >= _SAMPLES_OF_A_RANK * len(loaders)
+    return whole and enough and repeated <= padding < seen.overlap
+
+
+def _own_samplers(shared: Shared) -> Iterator[Fact]:
+    """Yield the line at which the program's own sampler begins an order, if it has only one."""
+    program = shared.context.program
+    orders = [
+        method
+        for node in program.nodes
+        if isinstance(node, ast.ClassDef)
+        and any(last_name(base).endswith("Sampler") for base in node.bases)
+        for method in node.body
+        if isinstance(method, FunctionNode) and method.name == "__iter__"
+    ]
+    if len(orders) == 1:
+        yield Fact(kind="own-order", place=program.place(orders[0]))
 
 
 def _split(shared: Shared) -> list[Fact]:

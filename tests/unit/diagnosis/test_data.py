@@ -175,6 +175,34 @@ class TestSamplersThatDisagree:
         unknown = [replace(parts[0], held_order=None), parts[1]]
         assert causes(diagnose(scene(*unknown))) == []
 
+    @pytest.mark.parametrize(
+        ("second", "fields", "named"),
+        [
+            ([*range(6), *range(13, 24, 2)], {}, True),  # ranks have another order
+            (ODD, {}, False),
+            ([0, *ODD[1:]], {"padding": 1}, False),  # evened out
+            ([*range(6), *range(13, 24, 2)], {"repeated": 9}, False),  # with replacement
+            ([*range(6), *range(13, 24, 2)], {"with_replacement": True}, False),
+            ([*range(6), *range(13, 24, 2)], {"replica": 0}, False),  # another fault
+        ],
+    )
+    def test_parts_of_other_orders(
+        self, second: list[int], fields: dict[str, Any], named: bool
+    ) -> None:
+        source = f"{SOURCE}\nclass Own(Sampler):\n    def __iter__(self):\n        ..."
+        both = {"sampler": "BatchSamplerShard", "seed": None, "padding": 0}
+        parts = [
+            replace(sampled(part, r), **both | fields | {"replica": fields.get("replica", r)})
+            for r, part in enumerate((EVEN, second))
+        ]
+        report = diagnose(scene(*parts, source=source))
+        found = [one for one in report.findings if one.cause == "sampler-seeded-by-rank"]
+        assert len(found) == named, report
+        if named:
+            place = facts(found[0])["own-order"].place
+            assert place is not None
+            assert place.line == 5
+
     def split(self, *digests: int, size: int = 12, evaluated: list[int] | None = None) -> Report:
         place = at(1)
         parts = [
