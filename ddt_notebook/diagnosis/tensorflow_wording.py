@@ -39,6 +39,9 @@ def _batches_read(fact: Fact) -> str:
 
 TITLES: dict[str, str | Callable[[Finding], str]] = {
     "workers-apart": _workers_apart,
+    "left-graph": (
+        "{ranks} ended {call}, and another worker still waits for {it|them} inside of it{wait}"
+    ),
     "adapted-apart": (
         "adapt() computed other statistics or another vocabulary for {layer} on each worker"
     ),
@@ -62,6 +65,10 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
 }
 FACTS: dict[str, str | Callable[[Fact], str]] = {
     "checkpoint-found": "only {ranks} found a checkpoint and restored it",
+    "graph-given": lambda f: (
+        f"{f.values['graph']} was given {listing([str(n) for n in f.values['given']])} on "
+        f"{ranks_text(list(f.ranks))}"
+    ),
     "checkpoints-differ": lambda f: (
         "each worker restored a checkpoint that holds something else: "
         + listing(

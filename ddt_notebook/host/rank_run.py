@@ -444,6 +444,7 @@ def _unfinished(run: RankRun, known: CallList) -> dict[str, Any]:
     handle = run.handle
     now = handle.now_s
     values: dict[str, Any] = {"state": "running"}
+    in_graph = False
     if handle.status is not None:
         values |= {"position": handle.status.position, "stack": handle.status.stack}
     blocked = handle.recorder.blocked if handle.recorder is not None else None
@@ -459,6 +460,7 @@ def _unfinished(run: RankRun, known: CallList) -> dict[str, Any]:
         }
     elif blocked is not None and blocked[0] in known.by_record:
         call = known.calls[known.by_record[blocked[0]]]
+        in_graph = call.is_graph
         if not call.asynchronous and call.where is not None:
             values["position"] = call.where
         values |= {
@@ -472,7 +474,7 @@ def _unfinished(run: RankRun, known: CallList) -> dict[str, Any]:
         values["state"] = "silent"
     if handle.silent_s > SILENT_AFTER_S / 3 and handle.stopped:
         values["state"] = "stopped"
-    if values["state"] in MOVING and run.cpu_share is not None:
+    if (values["state"] in MOVING or in_graph) and run.cpu_share is not None:
         status = handle.status if values["state"] == "running" else None
         values["activity"] = Activity(
             cpu_share=round(run.cpu_share, 2),

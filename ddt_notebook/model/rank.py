@@ -50,6 +50,8 @@ _COMPUTES = 0.2
 #: A rank that seems to wait for a lock is at work if it uses this share: it was seen waiting for
 #: the interpreter, which the monitor held. A rank that waits for another lock uses 2 per cent.
 _HOLDS_NO_LOCK = 0.05
+#: A rank that waits inside a graph of TensorFlow uses 1 to 2 per cent.
+_STANDS_STILL = 0.05
 #: The message of a NameError, as Python writes it; for errors whose name was not noted.
 _UNDEFINED = re.compile(r"name '(\w+)' is not defined")
 
@@ -221,6 +223,11 @@ class RankReport:
     killed: bool = False
     garbled: bool = False
     host_lost: bool = False
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether its process uses next to no processor time, as far as that was looked at."""
+        return self.activity is not None and self.activity.cpu_share < _STANDS_STILL
 
     @property
     def waits_for_ever(self) -> bool:

@@ -175,10 +175,14 @@ class ExecutedGraph:
         As in its records, such as ``"train_step()"``.
     where
         The user's line that adds each collective, in order.
+    given
+        The whole numbers that it was given last, if it has collectives in a loop; they may be how
+        often the loop goes round.
     """
 
     name: str
     where: tuple[Position | None, ...] = ()
+    given: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

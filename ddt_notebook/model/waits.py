@@ -149,6 +149,7 @@ class _Collective:
         self._blocked = blocked
         self._absent: set[int] = set()  # have neither made the call nor passed it
         self._left: set[int] = set()  # left it when they raised or died
+        self._gone_on: set[int] = set()  # ended this graph, and wait in a later call
         self._made: dict[_Kind, dict[int, Call]] = defaultdict(dict)
         self._waits: dict[_Kind, tuple[frozenset[int], frozenset[int]]] = {}
         self._meeting: dict[str, bool] = {}
@@ -161,6 +162,8 @@ class _Collective:
                 self._made[_kind(theirs)][member] = theirs
                 if theirs.status == "failed" or other.state == "died":
                     self._left.add(member)
+                elif call.is_graph and _waits_later(call, theirs, other):
+                    self._gone_on.add(member)
             elif other is None or not (_passed(call, other) or has_joined(call, other.calls)):
                 self._absent.add(member)
 
@@ -181,6 +184,8 @@ class _Collective:
             )
             self._waits[kind] = mismatched | self._absent | self._left, mismatched
         missing, mismatched = self._waits[kind]
+        if self._gone_on and self._by_rank[caller].stands_still:
+            missing = missing | self._gone_on  # it waits in a collective inside the graph
         if caller in missing:
             missing = missing - {caller}
         if call.rendezvous is not None and not missing and not self._meets(call):
@@ -254,6 +259,14 @@ def _kind(call: Call) -> _Kind:
 
 def _first(made: Mapping[int, Call]) -> Call:
     return next(iter(made.values()))
+
+
+def _waits_later(call: Call, theirs: Call, other: RankReport) -> bool:
+    """Whether ``other`` has ended a call, and is blocked in a later one of the same group."""
+    later = other.blocked_call if other.state == "blocked" else None
+    if theirs.status != "done" or later is None or later.group != call.group:
+        return False
+    return later.kind == call.kind and (later.sequence or 0) > (call.sequence or 0)
 
 
 def _passed(call: Call, other: RankReport) -> bool:

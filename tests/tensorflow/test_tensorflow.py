@@ -65,6 +65,25 @@ FAULTS = {
         [1],
         "model.fit(dataset, epochs=2, steps_per_epoch=steps, verbose=0)",
     ),
+    "fewer rounds of a loop in a graph": (
+        program(
+            CUSTOM_LOOP,
+            "at the end",
+            """
+@tf.function
+def rounds(batch, number):
+    for _ in tf.range(number):
+        train_step(batch)
+
+batch = next(iter(distributed))
+rounds(batch, tf.constant(4 - rank))
+print(float(accuracy.result()))
+""",
+        ),
+        "D.2.1",
+        [1],
+        "rounds(batch, tf.constant(4 - rank))",
+    ),
     "a step is skipped": (
         program(CUSTOM_LOOP, "in a step", "if rank == 1 and step == 2:\n    continue"),
         "D.1.1",

@@ -16,7 +16,7 @@ from ddt_notebook.program.escape_paths import Reason
 from ddt_notebook.program.iterations import comes_again, comes_to, inside_passed
 from ddt_notebook.program.nodes import LoopNode, called_name, covers
 
-from .facts import blocked_in, by_call, of_call, of_wait, reasons
+from .facts import blocked_in, by_call, ended_graph, of_call, of_wait, reasons
 from .groups import hung_by_skip
 
 #: Reasons for which a rank does not come back to the call.
@@ -32,6 +32,7 @@ def wait_cycles(context: Context) -> Iterator[Finding]:
             other
             for other in wait.missing & context.halted.keys()
             if not context.strayed(other, wait.call)
+            and ended_graph(context, wait.call, other) is None
         )
         for rank, wait in context.waits.items()
     }

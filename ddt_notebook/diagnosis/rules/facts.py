@@ -58,6 +58,15 @@ def of_wait(context: Context, waiting: Iterable[int]) -> Values:
     return {} if waited_s is None else {"waited_s": waited_s}
 
 
+def ended_graph(context: Context, call: Call, rank: int) -> Call | None:
+    """Return a rank's own execution of a graph, if it has ended and another rank is inside still.
+
+    None for any other call.
+    """
+    theirs = context.counterpart(call, rank) if call.is_graph else None
+    return theirs if theirs is not None and theirs.status == "done" else None
+
+
 def by_call(context: Context, waiting: Iterable[int]) -> Iterator[tuple[list[int], Call]]:
     """Yield the victims, grouped by their call and line."""
     groups: dict[object, list[int]] = defaultdict(list)

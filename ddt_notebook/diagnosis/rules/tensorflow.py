@@ -15,6 +15,7 @@ from ddt_notebook.model import Cell, Fact, Finding, Place, Position
 from ddt_notebook.model.finding import Confidence
 from ddt_notebook.model.tensorflow import DistributedData, KerasFit, OptimizerUpdates
 
+from .facts import blocked_in, ended_graph, of_call, of_wait
 from .loaders import Loaders, loops, used_loaders
 from .tensorflow_workers import (
     adapted_apart,
@@ -532,6 +533,46 @@ def _asked(fit: KerasFit, what: str) -> Any:
     return getattr(fit, what)
 
 
+def left_graphs(context: Context) -> Iterator[Finding]:
+    """Report a worker that has ended a graph inside of which another still waits for it.
+
+    The collectives of the graph are in a loop then, or in a branch.
+    """
+    for waiter, wait in context.waits.items():
+        gone = {
+            rank: call
+            for rank in wait.missing
+            if (call := ended_graph(context, wait.call, rank)) is not None
+        }
+        if not gone:
+            continue
+        given = {
+            one.rank: graph.given
+            for one in context.snapshot.tensorflow
+            for graph in one.graphs
+            if graph.name == wait.call.op and one.rank in (waiter, *gone)
+        }
+        facts = [
+            Fact(kind="graph-given", ranks=(rank,), values={"graph": wait.call.op, "given": one})
+            for rank, one in given.items()
+            if len(set(given.values())) > 1
+        ]
+        yield conclude(
+            "D.2.1",
+            "left-graph",
+            cause=_STEPS,
+            ranks=gone,
+            waiting=[waiter],
+            values=of_call(context, wait.call) | of_wait(context, [waiter]),
+            places=context.places([waiter])
+            | {rank: context.place(call.where, "called") for rank, call in gone.items()},
+            facts=[*facts, *blocked_in(context, sorted(gone))],
+            confidence="certain" if facts else "likely",
+            op=wait.call.op,
+        )
+        return
+
+
 def lost_errors(context: Context) -> Iterator[Finding]:
     """Report exceptions in Python code of a pipeline that TensorFlow took for the end of the data.
 
@@ -562,6 +603,7 @@ def lost_errors(context: Context) -> Iterator[Finding]:
 
 
 RULES = (
+    left_graphs,
     lost_errors,
     not_finite,
     adapted_apart,

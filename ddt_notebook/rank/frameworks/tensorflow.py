@@ -291,8 +291,8 @@ class TensorFlow(Framework):
         record.rendezvous = Rendezvous(address=cluster[0], rank=number, world_size=len(cluster))
         return self.recorded(record, meet_and_make)
 
-    def executed(self, graph_function: Any, function: Callable[[], Any]) -> Any:
-        """Record the execution of a graph, if it contains collectives."""
+    def executed(self, graph_function: Any, given: Any, function: Callable[[], Any]) -> Any:
+        """Record the execution of a graph with its inputs, if it contains collectives."""
         __tracebackhide__ = True
         try:
             found = self._found[graph_function]
@@ -303,7 +303,7 @@ class TensorFlow(Framework):
             made = function()
             self._record.returned("", graph, made, None)
             return made
-        self._record.executes(found.name, found.operations, graph)
+        self._record.executes(found.name, found.operations, graph, given)
         form = found.form
         if form is None or form.record.group is not self._group:
             record = CallRecord(op=found.name, group=self._group, reduce_op="SUM")
@@ -406,7 +406,8 @@ def _install(rank: TensorFlow) -> None:
             __tracebackhide__ = True
             if not context.executing_eagerly():  # it becomes a part of another graph
                 return original(self, *args, **kwargs)
-            return rank.executed(self, lambda: original(self, *args, **kwargs))
+            given = args[0] if args else ()
+            return rank.executed(self, given, lambda: original(self, *args, **kwargs))
 
         return call
 

@@ -26,6 +26,7 @@ from ...model.tensorflow import (
 from ...model.user_code import is_user_code
 from ..after_import import AfterImport
 from ..probes.call_sites import CallSite
+from ..user_signals import left_out
 from . import tensorflow_lines
 from .tensorflow_lines import users_position
 from .tensorflow_losses import LossRecord
@@ -38,6 +39,8 @@ from .tensorflow_trace import StepTrace
 _MOST_BYTES = 64 << 20
 #: Observations kept of one run.
 _MOST = 50
+#: Whole numbers that are kept of a graph's inputs.
+_MOST_NUMBERS = 8
 #: The longest text of an exception that is kept.
 _LONGEST = 300
 #: Functions of Keras that read data without training.
@@ -152,8 +155,8 @@ class TensorFlowRecord:
         if known is not None and hasattr(known, "on_epoch_begin"):
             _wrap(known, "on_epoch_begin", self._begins_epoch)
 
-    def executes(self, name: str, operations: Sequence[Any], graph: Any) -> None:
-        """Note a graph with collectives that is about to be executed."""
+    def executes(self, name: str, operations: Sequence[Any], graph: Any, given: Any = ()) -> None:
+        """Note a graph with collectives that is about to be executed, with its inputs."""
         self.replicas.executes(name, graph)
         if graph not in self._looked_at:
             self._looked_at.add(graph)
@@ -164,6 +167,8 @@ class TensorFlowRecord:
                 where = tuple(self._losses.users_line(one) for one in operations)
                 self._lines[name] = operations, ExecutedGraph(name=name, where=where)
             self._graphs[name] = self._lines[name][1]
+            if not operations:  # they are in loops
+                self._graphs[name] = replace(self._graphs[name], given=_whole_numbers(given))
 
     def returned(self, name: str, graph: Any, results: Any, site: CallSite | None) -> None:
         """Note which numbers a graph returned are means, and whether an update's are finite.
@@ -317,6 +322,17 @@ class TensorFlowRecord:
             if seen not in self._updates:
                 self._updates.append(seen)
         return original(optimizer, *args, **kwargs)
+
+
+def _whole_numbers(given: Any) -> tuple[int, ...]:
+    """The whole numbers among the inputs of a graph, in order."""
+    found = []
+    for one in given if isinstance(given, (list, tuple)) else ():
+        kind = getattr(one, "dtype", None)
+        if getattr(kind, "is_integer", False) and one.shape.rank == 0 and hasattr(one, "numpy"):
+            with left_out():  # one of a context that has ended
+                found.append(int(one))
+    return tuple(found[:_MOST_NUMBERS])
 
 
 def _digest(given: Any) -> str:

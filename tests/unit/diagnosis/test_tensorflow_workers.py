@@ -10,8 +10,10 @@ import pytest
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.model import Position, Snapshot
 from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition
+from ddt_notebook.model.rank import Activity
 from ddt_notebook.model.tensorflow import (
     AdaptedLayer,
+    ExecutedGraph,
     KerasFit,
     MirroredState,
     MirroredVariables,
@@ -23,6 +25,7 @@ from ddt_notebook.model.tensorflow import (
     SummedMean,
     VariableWrite,
 )
+from ddt_notebook.model.waits import cannot_complete, waits
 
 from .builders import all_reduce, at, call, fact, only, rank, snapshot
 
@@ -263,3 +266,34 @@ def test_a_crash_of_tensorflows_profiler_is_no_fault_of_the_program(file: str) -
     told = [one for one in finding.facts if one.kind == "profiler-crashed"]
     assert bool(told) == file.startswith("tensorflow")
     assert bool(finding.fixes) != bool(told)
+
+
+def _in_a_graph(*, share: float, later: bool = True) -> Snapshot:
+    """Rank 0 is in a graph that rank 1 has ended; rank 1 waits in the next call, or has none."""
+    graph = call("loop()", 4, shapes=(), dtypes=())
+    ahead = (graph, all_reduce(7)) if later else (graph,)
+    scene = snapshot(
+        rank(0, graph, blocked=True, activity=Activity(cpu_share=share)),
+        rank(1, *ahead, blocked=later, state="blocked" if later else "running"),
+        outcome="hung",
+    )
+    given = (ExecutedGraph(name="loop()", given=(number,)) for number in (4, 3))
+    seen = (RankTensorFlow(rank=n, graphs=(one,)) for n, one in enumerate(given))
+    return replace(scene, framework="tensorflow", tensorflow=tuple(seen))
+
+
+def test_a_worker_that_has_ended_a_graph_keeps_another_inside_of_it() -> None:
+    hung = _in_a_graph(share=0.01)
+    assert cannot_complete(waits(hung.ranks), hung.ranks) == {0, 1}
+    finding = only(diagnose(hung))
+    assert (finding.kind, finding.cause) == ("left-graph", "tensorflow-steps-differ")
+    assert (finding.ranks, finding.waiting) == ([1], [0])
+    assert {rank: place.line for rank, place in finding.places.items()} == {0: 4, 1: 4}
+    given = [one.values["given"] for one in finding.facts if one.kind == "graph-given"]
+    assert given == [(4,), (3,)]
+
+
+@pytest.mark.parametrize("scene", [{"share": 0.9}, {"share": 0.01, "later": False}])
+def test_a_worker_at_work_inside_of_a_graph_may_still_end_it(scene: dict[str, Any]) -> None:
+    seen = _in_a_graph(**scene).ranks
+    assert not cannot_complete(waits(seen), seen)
