@@ -212,6 +212,10 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "setting": lambda f: (
         f"{setting_name(f.values['setting'])} on {ranks_text(f.ranks)}: {f.values['value']}"
     ),
+    "setting-assigned": lambda f: (
+        f"{setting_name(f.values['setting'])} is assigned at "
+        + (f.place.label if f.place is not None else "an unknown line")
+    ),
     "averaged-as-built": (
         "{names} had a gradient in a step, and are not among the parameters that DDP was built with"
     ),

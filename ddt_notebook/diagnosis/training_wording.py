@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from ddt_notebook.formatting import agree, count, listing, ranks_text
 from ddt_notebook.model import Finding
+from ddt_notebook.model.agreements import BATCH
 from ddt_notebook.model.collective import call_label
 from ddt_notebook.model.finding import Values
 
@@ -53,7 +54,7 @@ def _given_apart(finding: Finding) -> str:
     if what.startswith("parameter "):
         when, name = "begin" if values["number"] == 1 else "end", what.partition(" ")[2]
         return f"{ranks} of {together} {when} with different values of {name}"
-    step = f" in step {values['number']}" if values["number"] > 1 and what != "tokens" else ""
+    step = f" in step {values['number']}" if values["number"] > 1 and what not in BATCH else ""
     return f"{ranks} of {together} differ in {what}{step}"
 
 

@@ -75,6 +75,10 @@ class RankAgreements:
     axes: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
+#: Tensors of a batch, of which a fingerprint is kept.
+BATCH = ("tokens", "labels")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
     """A value that differs between ranks on which it should be equal.
@@ -92,6 +96,16 @@ class Broken:
     axis: str
     number: int
     given: Mapping[int, Given]
+
+    @property
+    def is_parameter(self) -> bool:
+        """Whether it is the value of a parameter."""
+        return self.what.startswith("parameter ")
+
+    @property
+    def is_fingerprint(self) -> bool:
+        """Whether the values are fingerprints of tensors, which would say nothing to a user."""
+        return self.is_parameter or self.what in BATCH
 
     @property
     def values(self) -> dict[str, list[int]]:

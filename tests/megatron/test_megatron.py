@@ -52,6 +52,7 @@ RUN = "losses = run_step("
 SEEDS = "tensor_parallel.model_parallel_cuda_manual_seed(seed, force_reset_rng=True)"
 ADAM = 'optimizer = get_megatron_optimizer(OptimizerConfig(optimizer="adam", lr=rate), [model])'
 FORWARD = "output = model(tokens[:, :-1], position_ids, None, labels=tokens[:, 1:])"
+CLIP = "torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)"
 #: A program for two ranks, the symptom, the cause, and a line that the finding has to name.
 FAULTS = {
     "other number of micro-batches": (
@@ -115,6 +116,37 @@ FAULTS = {
         "D.2.4",
         "megatron-parameters-differ",
         RUN,
+    ),
+    "an evaluation is not where they part": (
+        program(
+            gpt(1, 1).replace("finalize_model_grads([model])", "pass"), "after a step", EVALUATES
+        ),
+        "D.2.4",
+        "megatron-parameters-differ",
+        RUN,
+    ),
+    "other labels": (
+        gpt(2, 1).replace(
+            "labels=tokens[:, 1:])", "labels=(tokens[:, 1:] + dist.get_rank()) % VOCABULARY)"
+        ),
+        "D.2.4",
+        "megatron-tokens-differ",
+        FORWARD.replace(
+            "labels=tokens[:, 1:])", "labels=(tokens[:, 1:] + dist.get_rank()) % VOCABULARY)"
+        ),
+    ),
+    "clips by the norm of its part": (
+        program(
+            gpt(2, 1).replace(
+                'get_megatron_optimizer(OptimizerConfig(optimizer="adam", lr=1e-2), [model])',
+                "torch.optim.Adam(model.parameters(), lr=1e-2)",
+            ),
+            "before the update",
+            "for one in model.parameters():\n    one.grad = one.main_grad\n" + CLIP,
+        ),
+        "D.2.4",
+        "megatron-clipped-by-parts",
+        CLIP,
     ),
     "other width of a stage": (
         gpt(1, 2).replace("hidden_size=16", "hidden_size=16 * (1 + rank)"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import islice
 
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
@@ -11,6 +13,7 @@ from ddt_notebook.model import Fact, Finding, Place, Position
 from ddt_notebook.model.agreements import Broken, alike, broken
 from ddt_notebook.model.frameworks import described
 from ddt_notebook.model.parity import grouped
+from ddt_notebook.program.program import Program
 
 _SYMPTOMS = {"hung": "D.2.1", "failed": "D.1.1"}
 #: Lines of names in a finding; more would not help.
@@ -21,19 +24,19 @@ _OF_SETUP = {"hung": "B.2", "failed": "B.2"}
 def given_apart(context: Context) -> Iterator[Finding]:
     """Report what differs first, once for each cause.
 
-    Parameters that differ are reported only if nothing explains it.
+    What follows from other differences, as parameters do, is reported only if there are none.
     """
     snapshot = context.snapshot
     seen: set[str] = set()
     for one in broken(context.agreements):
         if one.axis == "training" and snapshot.outcome == "ok":
             continue  # ranks may well train with other batch sizes
-        cause = described(one.framework).causes.get(one.what.partition(" ")[0])
-        is_parameter = one.what.startswith("parameter ")
-        if cause is None or cause in seen or (is_parameter and seen):
+        framework, kind = described(one.framework), one.what.partition(" ")[0]
+        cause, is_effect = framework.causes.get(kind), kind in framework.effects
+        if cause is None or cause in seen or (is_effect and seen):
             continue
         lines = {given.where for given in one.given.values()}
-        if len(lines) > 1 or (is_parameter and one.number > 1 and snapshot.outcome != "ok"):
+        if len(lines) > 1 or (one.is_parameter and one.number > 1 and snapshot.outcome != "ok"):
             continue  # a rank that is elsewhere may well be given something else
         seen.add(cause)
         yield _finding(context, one, cause)
@@ -62,8 +65,7 @@ def given_alike(context: Context) -> Iterator[Finding]:
 
 
 def _finding(context: Context, one: Broken, cause: str) -> Finding:
-    # a tensor's value is a fingerprint, which would say nothing
-    numbers = () if one.what.startswith(("parameter ", "tokens")) else tuple(one.values.items())
+    numbers = () if one.is_fingerprint else tuple(one.values.items())
     facts = [
         Fact(kind="given", ranks=tuple(ranks), values={"what": one.what, "value": value})
         for value, ranks in numbers
@@ -72,7 +74,7 @@ def _finding(context: Context, one: Broken, cause: str) -> Finding:
         rank: context.place(given.where, "called") for rank, given in sorted(one.given.items())
     }
     facts += _given_at(context, one)
-    if one.what.startswith("parameter ") and one.number > 1:  # they were equal at first
+    if one.is_parameter and one.number > 1:  # they were equal at first
         settings, made = _settings(context, sorted(one.given))
         facts += settings
         places = places if None in made.values() else made or places
@@ -132,8 +134,23 @@ def _settings(context: Context, ranks: list[int]) -> tuple[list[Fact], dict[int,
                 for value, same in grouped(values).items()
             ]
             made = {rank: context.place(optimizers[rank].made, "called") for rank in ranks}
-            return facts, made
+            return [*facts, *_assigned(context, name.partition("[")[0])], made
     return [], {}
+
+
+def _assigned(context: Context, setting: str) -> Iterator[Fact]:
+    """Yield the lines that assign a setting of an optimizer: ``group["lr"] = …``."""
+    for node in islice(_items_assigned(context.program, setting), _MOST_LINES):
+        place = context.program.place(node, "changes")
+        yield Fact(kind="setting-assigned", place=place, values={"setting": setting})
+
+
+def _items_assigned(program: Program, key: str) -> Iterator[ast.Subscript]:
+    for node in program.nodes:
+        match node:
+            case ast.Subscript(slice=ast.Constant(value=str(name)), ctx=ast.Store()):
+                if name == key:
+                    yield node
 
 
 RULES = (given_apart, given_alike)

@@ -121,6 +121,8 @@ class Description:
     causes
         The card of each value that its ranks need equal (see `model.agreements`), by the first word
         of the value's name.
+    effects
+        The first words of those values that differ, too, if others do.
     alike
         The card of each value that must not be equal, by its name and axis.
     cards
@@ -149,6 +151,7 @@ class Description:
     callbacks: tuple[tuple[str, str], ...] = ()
     hooks: tuple[tuple[str, str], ...] = ()
     causes: Mapping[str, str] = field(default_factory=dict)
+    effects: frozenset[str] = frozenset({"parameter"})
     alike: Mapping[tuple[str, str], str] = field(default_factory=dict)
     cards: str = ""
     stand_ins: Mapping[str, str] = field(default_factory=dict)

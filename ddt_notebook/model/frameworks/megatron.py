@@ -7,6 +7,8 @@ from .description import Description
 #: The call that forms its groups; a rank records their sizes, as JSON in place of a reduce
 #: operation.
 GROUP_SIZES = "initialize_model_parallel"
+#: What a rank notes of gradients that were clipped.
+NORM = "norm of gradients"
 _SIZES = ("tensor_model", "pipeline_model", "context")
 
 FRAMEWORK = Description(
@@ -21,8 +23,11 @@ FRAMEWORK = Description(
         "pipeline_dtype": "megatron-stage-tensors-differ",
         "seed": "megatron-seeds-differ",
         "tokens": "megatron-tokens-differ",
+        "labels": "megatron-tokens-differ",
+        "norm": "megatron-clipped-by-parts",
         "parameter": "megatron-parameters-differ",
         **{f"{axis}_parallel_size": "megatron-sizes-differ" for axis in _SIZES},
     },
+    effects=frozenset({"parameter", "norm"}),
     alike={("tokens", "data"): "megatron-data-undivided"},
 )

@@ -25,9 +25,10 @@ import torch.distributed as dist
 
 from ...model import Observation, Position
 from ...model.agreements import Given, RankAgreements
-from ...model.frameworks.megatron import GROUP_SIZES
+from ...model.frameworks.megatron import GROUP_SIZES, NORM
 from ...wire.records import CallRecord
 from ..after_import import AfterImport
+from ..probes import training
 from ..probes.fingerprints import fingerprint
 from ..probes.frames import user_line
 from ..probes.objects import buffers, local, local_bytes
@@ -52,8 +53,9 @@ _SCHEDULES = (
 )
 #: Arguments of a step that all ranks of one model have to be given alike.
 _ALIKE = ("num_microbatches", "seq_length", "micro_batch_size")
-#: Steps and micro-batches of a run that are recorded; more of them would only repeat the same.
-_MOST_STEPS, _MOST_TOKENS = 1000, 4
+#: Steps, micro-batches and clipped gradients of a run that are recorded; more of them would only
+#: repeat the same.
+_MOST_STEPS, _MOST_TOKENS, _MOST_CLIPPED = 1000, 4, 4
 #: How the descriptions of its groups end.
 _GROUP_ENDS = ("_GROUP", "_GROUP_WITH_CP", "_GROUP_GLOO", "_WITH_CP_GLOO")
 #: With more bytes of parameters than this, fingerprints would delay a step.
@@ -87,7 +89,11 @@ class Megatron(Framework):
         AfterImport(_STATE, self._watch_groups).install()
         AfterImport("megatron.core.tensor_parallel.random", self._watch_seeds).install()
         AfterImport("megatron.core.tensor_parallel.layers", self._watch_tokens).install()
+        for module, function in _LOSSES.items():
+            watches = functools.partial(self._watch_labels, function)
+            AfterImport(module, watches).install()
         AfterImport("megatron.core.transformer.moe.moe_utils", _lacks_engine).install()
+        training.RECORD.clip_listeners.append(self._clips)
 
     def begin_script(self) -> None:
         """Forget the groups of an earlier script."""
@@ -209,6 +215,11 @@ class Megatron(Framework):
         if embedding is not None:
             embedding.forward = self._recording(embedding.forward, self._embeds)
 
+    def _watch_labels(self, name: str, module: ModuleType) -> None:
+        original = getattr(module, name, None)
+        if original is not None:
+            setattr(module, name, self._recording(original, self._compares_labels))
+
     @staticmethod
     def _recording(
         original: Any, record: Callable[[Mapping[str, Any]], None], *, before_groups: bool = False
@@ -246,7 +257,8 @@ class Megatron(Framework):
 
     def _begins_step(self, given: Mapping[str, Any]) -> None:
         where, state = user_line(sys._getframe(2)), _state()
-        self._last = where
+        if self._last is None or not given.get("forward_only"):
+            self._last = where
         self._counts["step"] += 1
         number = self._counts["step"]
         if number > _MOST_STEPS:
@@ -312,6 +324,30 @@ class Megatron(Framework):
                 if torch.is_grad_enabled():
                     self._note("tokens", value, number, "data", data, where, differs=True)
 
+    def _compares_labels(self, given: Mapping[str, Any]) -> None:
+        labels = given.get("target")
+        self._counts["labels"] += 1
+        number = self._counts["labels"]
+        tensor = _members(_state(), _TENSOR)
+        if number <= _MOST_TOKENS and isinstance(labels, torch.Tensor) and len(tensor) > 1:
+            value = f"{fingerprint(local(labels)):016x}"
+            self._note("labels", value, number, "tensor", tensor, user_line(sys._getframe(2)))
+
+    def _clips(self, parameters: list[torch.Tensor], norm: object) -> None:
+        """Note the norm by which gradients of a divided model were clipped.
+
+        It has to be that of all parts: otherwise each rank scales what they hold alike in its own
+        way.
+        """
+        state = _state()
+        if state is None or norm is None or not any(map(_is_divided, parameters)):
+            return
+        self._counts["norm"] += 1
+        if self._counts["norm"] <= _MOST_CLIPPED:
+            value = f"{float(norm):.3g}"  # type: ignore[arg-type]
+            tensor, where = _members(state, _TENSOR), user_line(sys._getframe(1))
+            self._note(NORM, value, self._counts["norm"], "tensor", tensor, where)
+
     def _note(
         self,
         what: str,
@@ -365,6 +401,11 @@ def _lacks_engine(module: ModuleType) -> None:
 
 
 _ENGINE_PRODUCT = "te_general_gemm"
+#: Functions that compute a loss from parts of the logits, by their modules.
+_LOSSES = {
+    "megatron.core.tensor_parallel.cross_entropy": "vocab_parallel_cross_entropy",
+    "megatron.core.fusions.fused_cross_entropy": "fused_vocab_parallel_cross_entropy",
+}
 _TENSOR, _DATA = "get_tensor_model_parallel_group", "get_data_parallel_group"
 #: How the arguments end that say how many ranks a group has.
 _SIZE = "_parallel_size"

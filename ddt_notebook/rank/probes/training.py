@@ -127,6 +127,9 @@ class TrainingRecord:
         self._first_clip: Position | None = None
         #: Of each call that clipped gradients, one parameter, until an optimizer steps it.
         self._clipped: list[weakref.ref[torch.Tensor]] = []
+        #: Are called with the parameters whose gradients were clipped, and what the function
+        #: returned, which is their norm, or None.
+        self.clip_listeners: list[Callable[[list[torch.Tensor], object], None]] = []
         self._graphs = KeptGraphs()
         self._by_hand = HandUpdates()
         #: Modules that are called beside the trained ones.
@@ -427,8 +430,8 @@ class TrainingRecord:
         except Exception as error:  # noqa: BLE001
             self._end(error)
 
-    def clipped(self, parameters: list[torch.Tensor]) -> None:
-        """Called when the gradients of some parameters have been clipped."""
+    def clipped(self, parameters: list[torch.Tensor], norm: object = None) -> None:
+        """Called when the gradients of some parameters have been clipped by their norm, if any."""
         if get_ident() != self._thread:
             return
         try:
@@ -442,6 +445,8 @@ class TrainingRecord:
                 log.clipped(user_line(sys._getframe()) if not log.clipped_alone else None)
             for optimizer in self.sampling:
                 optimizer.after_clip()
+            for listener in self.clip_listeners:
+                listener(parameters, norm)
         except Exception as error:  # noqa: BLE001
             self._end(error)
 
@@ -748,7 +753,7 @@ def _record_clipping(name: str) -> None:
             RECORD.clips()
         result = original(parameters, *args, **kwargs)
         with UNSIMULATED:
-            RECORD.clipped(given)
+            RECORD.clipped(given, result)
         return result
 
     setattr(clip_grad, name, clip)

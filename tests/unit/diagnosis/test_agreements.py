@@ -67,6 +67,22 @@ def test_ranks_of_other_groups_other_lines_or_other_steps_may_differ() -> None:
     assert not report([COUNT], [replace(COUNT, value="3", number=2)]).findings
 
 
+def test_norms_of_gradients_that_differ_are_named_with_their_values_unless_something_explains() -> (
+    None
+):
+    norms = [replace(COUNT, what="norm of gradients", value=v, axis="tensor") for v in ("2", "3")]
+    ends = [replace(PARAMETER, number=2, value=value) for value in ("a", "b")]
+    (finding,) = report([norms[0], ends[0]], [norms[1], ends[1]]).findings
+    assert finding.cause == "megatron-clipped-by-parts"
+    told = {fact.values["value"]: fact.ranks for fact in finding.facts if fact.kind == "given"}
+    assert told == {"2": (0,), "3": (1,)}
+    labels = [replace(COUNT, what="labels", value=v, axis="tensor") for v in ("f1", "f2")]
+    (finding,) = report([labels[0], norms[0]], [labels[1], norms[1]]).findings
+    assert finding.cause == "megatron-tokens-differ"
+    assert "differ in labels" in finding.title
+    assert not any(fact.kind == "given" for fact in finding.facts), "fingerprints say nothing"
+
+
 def test_parameters_that_differ_are_named_unless_something_explains_them() -> None:
     other = replace(PARAMETER, value="b")
     (finding,) = report([PARAMETER], [other]).findings
