@@ -55,6 +55,10 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
     "variables-not-finite": (
         "{variable} holds nan or inf on {holding:ranks} after {executed:execution} of {graph}"
     ),
+    "shows-own-result": (
+        "{ranks} {shows|show} in line {line} what {graph} returned for {its own|their own} part of "
+        "the data, as if it were that of all workers: {text}"
+    ),
     "own-terms-summed": (
         "each of {size} replicas adds a term of variables alone to its loss, and the strategy sums "
         "the gradients: the term counts {size} times"
@@ -68,6 +72,15 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "graph-given": lambda f: (
         f"{f.values['graph']} was given {listing([str(n) for n in f.values['given']])} on "
         f"{ranks_text(list(f.ranks))}"
+    ),
+    "results-differ": lambda f: (
+        "it first returned "
+        + listing(
+            [
+                f"{value:.6g} on rank {r}"
+                for r, value in zip(f.ranks, f.values["values"], strict=True)
+            ]
+        )
     ),
     "checkpoints-differ": lambda f: (
         "each worker restored a checkpoint that holds something else: "

@@ -346,6 +346,45 @@ class NotFiniteResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GraphResults:
+    """The numbers that a graph with collectives returned.
+
+    Attributes
+    ----------
+    graph
+        Its name.
+    first
+        The numbers of the first executions in this run, in order.
+    """
+
+    graph: str
+    first: tuple[tuple[float, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownResult:
+    """A number in a line of output that a graph's result may be, or its sum or mean.
+
+    Attributes
+    ----------
+    where
+        The user's line that wrote it.
+    graph, at
+        The graph, and the place of the result among its numbers.
+    text
+        The line of output, shortened.
+    estimate
+        Whether the result is a mean over the replica's own batch.
+    """
+
+    where: Position
+    graph: str
+    at: int = 0
+    text: str = ""
+    estimate: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankTensorFlow:
     """What one rank observed.
 
@@ -377,6 +416,12 @@ class RankTensorFlow:
         Layers that computed their state from data, in order.
     not_finite
         The first result of each graph that was not finite.
+    results
+        The numbers that graphs returned.
+    shown
+        Those that the worker wrote to its output.
+    wrote
+        The lines that wrote numbers to the output after a graph had returned some.
     """
 
     rank: int
@@ -392,3 +437,6 @@ class RankTensorFlow:
     restored: tuple[RestoredCheckpoint, ...] = ()
     adapted: tuple[AdaptedLayer, ...] = ()
     not_finite: tuple[NotFiniteResult, ...] = ()
+    results: tuple[GraphResults, ...] = ()
+    shown: tuple[ShownResult, ...] = ()
+    wrote: tuple[Position, ...] = ()

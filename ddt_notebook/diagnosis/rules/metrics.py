@@ -36,6 +36,11 @@ _DECIMAL = re.compile(r"-?\d+\.\d+")
 _APART = 0.005
 
 
+def says_whose(text: str) -> bool:
+    """Whether a line of output says that its numbers are those of one rank."""
+    return _LOCAL.search(text) is not None
+
+
 def shown_values(context: Context) -> Iterator[Finding]:
     """Report values of an evaluation on divided data that some ranks show as that of all.
 
@@ -58,7 +63,7 @@ def shown_values(context: Context) -> Iterator[Finding]:
             continue  # each rank shows its own
         if _by_branches(values, seen.values(), len(by_rank)):
             continue
-        if any(_LOCAL.search(value.text) for value in values.values()):
+        if any(says_whose(value.text) for value in values.values()):
             continue
         if not all(_is_the_ranks_own(by_rank, rank, value) for rank, value in values.items()):
             continue

@@ -17,6 +17,7 @@ from ddt_notebook.model.tensorflow import DistributedData, KerasFit, OptimizerUp
 
 from .facts import blocked_in, ended_graph, of_call, of_wait
 from .loaders import Loaders, loops, used_loaders
+from .tensorflow_shown import own_results
 from .tensorflow_workers import (
     adapted_apart,
     not_finite,
@@ -617,4 +618,5 @@ RULES = (
     undivided_loss,
     summed_terms,
     summed_means,
+    own_results,
 )

@@ -30,6 +30,7 @@ FRAMEWORK = Description(
     meetings=frozenset({STRATEGY}),
     stand_ins={
         "collective-under-rank-condition": _CHIEF,
+        "metric-not-reduced": "tensorflow-result-not-reduced",
         "rank-missing-at-setup": _CONFIG,
         "rank-number-repeated": _CONFIG,
         "rank-outside-world": _CONFIG,

@@ -33,6 +33,7 @@ from .tensorflow_losses import LossRecord
 from .tensorflow_replicas import ReplicaRecord
 from .tensorflow_results import ResultRecord
 from .tensorflow_samples import Pipeline, SampleRecord
+from .tensorflow_shown import ShownRecord
 from .tensorflow_trace import StepTrace
 
 #: Pipelines with more bytes of constants are not read.
@@ -72,6 +73,7 @@ class TensorFlowRecord:
         self._lines: dict[str, tuple[Sequence[Any], ExecutedGraph]] = {}
         self._losses = LossRecord()
         self.replicas = ReplicaRecord()
+        self._shown = ShownRecord()
         self._looked_at: weakref.WeakSet[Any] = weakref.WeakSet()  # for sums, in this run
         self._summed: dict[SummedMean, None] = {}
         self._results = ResultRecord()
@@ -93,6 +95,7 @@ class TensorFlowRecord:
         self._looked_at = weakref.WeakSet()
         self.samples.begin_run()
         self.replicas.begin_run()
+        self._shown.begin_run()
 
     def observed(self, rank: int) -> RankTensorFlow | None:
         """What was observed since the run began; None if nothing was."""
@@ -110,6 +113,7 @@ class TensorFlowRecord:
             summed=(*self._summed, *self._losses.eager_sums)[:_MOST],
             not_finite=self._results.observed(),
             **self.replicas.observed(),
+            **self._shown.observed(),
         )
 
     def install(self) -> None:
@@ -176,6 +180,8 @@ class TensorFlowRecord:
         The site is the execution's, None if it was not recorded.
         """
         self._losses.mark_results(graph, results)
+        if name:  # the workers execute it together
+            self._shown.returned(graph, results, self._losses.means_of)
         if self.trace.is_updating(graph):
             executed = self.replicas.executions(name) - 1
             place = site or users_position(sys._getframe(1))

@@ -166,6 +166,10 @@ class LossRecord:
                 with contextlib.suppress(AttributeError):  # a graph's own tensor
                     setattr(flat[at], _MARK, mean)
 
+    def means_of(self, graph: Any) -> frozenset[int]:
+        """The places of the results of a graph that are means over a replica's own batch."""
+        return frozenset(at for at, _ in self._returned.get(graph, ()))
+
     def sums_in(self, graph: Any) -> list[SummedMean]:
         """The sums of means in a graph that nothing in it divides afterwards."""
         return [noted for made, noted in self._sums.get(graph, ()) if not _is_scaled(made)]

@@ -162,6 +162,8 @@ class ShownRecord:
     full: bool = False
     #: What was shown since the last input, with the number of exchanges at that time.
     line: str = ""
+    #: Are called with each part of output that may hold a number, and the whole line so far.
+    followers: list[Callable[[str, str], None]] = field(default_factory=list)
 
     @property
     def active(self) -> bool:
@@ -171,7 +173,8 @@ class ShownRecord:
     @property
     def listens(self) -> bool:
         """Whether what is written may be a result of an evaluation."""
-        return bool(self.reads or exchanged.RECORD.follows) or accumulated.RECORD.latest is not None
+        reads = self.reads or self.followers or exchanged.RECORD.follows
+        return bool(reads) or accumulated.RECORD.latest is not None
 
     def begin_run(self) -> None:
         """Begin a cell."""
@@ -258,6 +261,8 @@ class ShownRecord:
         if get_ident() != self.thread or "." not in line:
             return
         self._exchanged_numbers(line, whole or line)
+        for follow in self.followers:
+            follow(line, whole or line)
         backwards, exchanges = training.RECORD.backwards, evaluations.RECORD.exchanges
         current = {
             key: reads
@@ -299,7 +304,7 @@ class ShownRecord:
             return
         text = whole.strip()[:_MAX_TEXT]
         for at, number in enumerate(_DECIMAL.finditer(line)):
-            where = _line_of_text(sys._getframe(), number[0])
+            where = line_of_text(sys._getframe(), number[0])
             if where is None:
                 continue
             if followed.follows:
@@ -310,7 +315,7 @@ class ShownRecord:
     def _show(
         self, reads: Reads, form: str, value: float, line: str, number: str, *, beside: bool
     ) -> None:
-        where = _line_of_text(sys._getframe(), number)
+        where = line_of_text(sys._getframe(), number)
         if where is None:
             return
         key = where, reads.where
@@ -624,7 +629,7 @@ def _is_multiple(given: float, mean: float) -> bool:
     return near and math.isclose(times, round(times), rel_tol=_RELATIVE * 10)
 
 
-def _line_of_text(frame: FrameType | None, number: str) -> Position | None:
+def line_of_text(frame: FrameType | None, number: str) -> Position | None:
     """The user's line that wrote a number: the caller of a function that was given the text."""
     found = None
     for user in user_frames(frame):

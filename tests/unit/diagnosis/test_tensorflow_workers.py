@@ -14,6 +14,7 @@ from ddt_notebook.model.rank import Activity
 from ddt_notebook.model.tensorflow import (
     AdaptedLayer,
     ExecutedGraph,
+    GraphResults,
     KerasFit,
     MirroredState,
     MirroredVariables,
@@ -22,6 +23,7 @@ from ddt_notebook.model.tensorflow import (
     PipelineRead,
     RankTensorFlow,
     RestoredCheckpoint,
+    ShownResult,
     SummedMean,
     VariableWrite,
 )
@@ -297,3 +299,42 @@ def test_a_worker_that_has_ended_a_graph_keeps_another_inside_of_it() -> None:
 def test_a_worker_at_work_inside_of_a_graph_may_still_end_it(scene: dict[str, Any]) -> None:
     seen = _in_a_graph(**scene).ranks
     assert not cannot_complete(waits(seen), seen)
+
+
+def _showing(text: str, *values: float, estimate: bool = False, **other: Any) -> Snapshot:
+    """The chief writes what the step returned; the workers' values of it are given."""
+    result = ShownResult(where=at(9), graph="step", text=text, estimate=estimate)
+    workers = [{"results": (GraphResults(graph="step", first=((one,),)),)} for one in values]
+    workers[0] |= {"shown": (result,), "wrote": (at(9),)}
+    workers[1] |= other
+    return _workers(*workers)
+
+
+def test_a_result_of_the_chief_that_it_shows_for_all_is_named() -> None:
+    finding = only(diagnose(_showing("loss 0.52", 0.52, 0.61)))
+    assert (finding.cause, finding.ranks) == ("tensorflow-result-not-reduced", [0])
+    assert {place.line for place in finding.places.values()} == {9}
+    assert fact(finding, "results-differ").values == {"values": (0.52, 0.61)}
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [
+        _showing("loss 0.52", 0.52, 0.52),
+        _showing("worker 0: loss 0.52", 0.52, 0.61),
+        _showing("loss 0.52", 0.52, 0.61, wrote=(at(9),)),
+        _showing("loss 0.52", 0.52, 0.61, shown=(ShownResult(where=at(12), graph="step"),)),
+        _showing("loss 0.52", 0.52, 0.61, results=()),
+    ],
+    ids=["reduced", "said to be its own", "all show it", "all show it elsewhere", "not known"],
+)
+def test_results_that_each_worker_shows_or_that_are_equal_are_right(scene: Snapshot) -> None:
+    report = diagnose(scene)
+    assert not report.findings
+    assert not report.hints
+
+
+def test_a_mean_of_the_chiefs_own_batch_may_be_an_estimate() -> None:
+    report = diagnose(_showing("loss 0.52", 0.52, 0.61, estimate=True))
+    assert not report.findings
+    assert [one.cause for one in report.hints] == ["tensorflow-result-not-reduced"]
