@@ -81,6 +81,8 @@ class Operation:
         """The arguments of a call by the names of their parameters; extra arguments are dropped."""
         if not args:
             return dict(keywords)
+        if len(args) == 1:
+            return {self.parameters[0]: args[0], **keywords}
         given = dict(zip(self.parameters, args, strict=False))
         if keywords:
             given.update(keywords)

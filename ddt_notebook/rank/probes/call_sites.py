@@ -1,14 +1,15 @@
 """Finds the lines of the user that lead to a call, and the library through which it is made.
 
-The stack is walked anew for each call, since a callback of the user may stand between a library and
-the same line as before. What is known of each file and line on the way is looked up.
+The stack is looked at anew for each call, since a callback of the user may stand between a library
+and the same line as before. Mostly it consists of the same functions as at an earlier call; to
+compare them takes two thirds of the time of looking up the file of each.
 """
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from types import FrameType
+from types import CodeType, FrameType
 
 from ...model.flight import library
 from ...model.user_code import is_user_code, package_file
@@ -24,11 +25,17 @@ _MOST = 4096
 
 #: Calling lines that are kept, and frames that are looked at for them. They bound the time of a
 #: call in a deep recursion; chosen, not measured.
-_MOST_CALLERS, _FRAMES = 8, range(47)
-_LONGEST = 2 + 2 * _MOST_CALLERS  #: numbers of a way before the last of its lines
+_MOST_CALLERS, _FRAMES = 8, 47
+_LONGEST = 2 * _MOST_CALLERS  #: numbers of the lines before the last one
+#: Stacks with the same innermost call that are compared. Libraries call from few places.
+_COMPARED = 4
+#: Innermost calls of which the stacks are kept.
+_MOST_INNER = 512
 
 #: The next files of torch and of a package, and the user's functions and instructions.
 _Way = tuple[int, ...]
+#: The functions up to the next one of the user, which is the last, and its instruction.
+_Run = tuple[tuple[CodeType, ...], int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +59,25 @@ class CallSite:
     callers: str = ""
 
 
+@dataclass(slots=True, eq=False)
+class _Stack:
+    """What was on the stack at a call, from the innermost function to the top level.
+
+    Attributes
+    ----------
+    runs
+        All functions, so that no other one has the ``id`` of one of them.
+    site
+        The place of the call.
+    following
+        What was on the stack at the next call.
+    """
+
+    runs: tuple[_Run, ...]
+    site: CallSite
+    following: _Stack | None = None
+
+
 class CallSites:
     """The places from which calls were made so far."""
 
@@ -60,61 +86,87 @@ class CallSites:
         # thirds of the time of a look-up by id, also when the processor's caches are cold
         self._kinds: dict[str, int] = {}
         self._known: dict[_Way, tuple[CallSite, tuple[object, ...]]] = {}
+        #: By the innermost function and instruction, the latest one first.
+        self._stacks: dict[tuple[int, int], list[_Stack]] = {}
+        self._last = _Stack((), CallSite())
 
     def of(self, frame: FrameType | None) -> CallSite:
         """The place that leads to a frame."""
+        expected = self._last.following
+        if expected is None:
+            return self._found(frame)
+        at, users = frame, frame
+        for codes, instruction in expected.runs:
+            for code in codes:
+                if at is None or at.f_code is not code:
+                    break
+                users, at = at, at.f_back
+            else:
+                if users is not None and users.f_lasti == instruction:
+                    continue
+            return self._found(frame)
+        self._last = expected
+        return expected.site
+
+    def _found(self, frame: FrameType | None) -> CallSite:
+        """The place that leads to a frame, where another stack was expected."""
+        if frame is None:
+            return self._walk(frame)[0]
+        inner = id(frame.f_code), frame.f_lasti
+        alike = self._stacks.get(inner)
+        if alike is not None:
+            for stack in alike:
+                if _is_on(frame, stack.runs):
+                    self._last.following = self._last = stack
+                    return stack.site
+        site, runs = self._walk(frame)
+        if runs:
+            if len(self._stacks) >= _MOST_INNER:
+                self._stacks.clear()
+            stack = _Stack(runs, site)
+            self._stacks[inner] = [stack, *(alike or ())][:_COMPARED]
+            self._last.following = self._last = stack
+        return site
+
+    def _walk(self, frame: FrameType | None) -> tuple[CallSite, tuple[_Run, ...]]:
+        """The place that leads to a frame, and what is on the stack if that decides about it."""
         kinds = self._kinds
         in_torch = installed = None
-        while frame is not None:
-            file = frame.f_code.co_filename
-            try:
-                kind = kinds[file]
-            except KeyError:
-                kind = self._learn(file)
-            if kind:
-                if kind == _OF_USER:
-                    break
-                if kind == _OF_TORCH:
-                    if in_torch is None:
-                        in_torch = file
-                elif installed is None:
-                    installed = file
-            frame = frame.f_back
-        key: _Way
-        if frame is None:
-            key = id(in_torch), id(installed)
-        else:
+        first, left = frame, _FRAMES
+        way: list[int] = []
+        runs: list[_Run] = []
+        codes: list[CodeType] = []
+        is_whole = False
+        while frame is not None and left >= 0:
             code = frame.f_code
-            key = id(in_torch), id(installed), id(code), frame.f_lasti
-            if code.co_name != _TOP_LEVEL:
-                key = self._follow(frame.f_back, [*key])
+            codes.append(code)
+            kind = kinds.get(code.co_filename)
+            if kind is None:
+                kind = self._learn(code.co_filename)
+            if kind == _OF_USER:
+                way += id(code), frame.f_lasti
+                runs.append((tuple(codes), frame.f_lasti))
+                codes.clear()
+                is_whole = code.co_name == _TOP_LEVEL or len(way) > _LONGEST
+                if is_whole:
+                    break
+            elif not way:
+                if kind == _OF_TORCH:
+                    in_torch = in_torch or code.co_filename
+                elif kind == _INSTALLED:
+                    installed = installed or code.co_filename
+            left -= bool(way)
+            frame = frame.f_back
+        key = id(in_torch), id(installed), *way
         found = self._known.get(key)
         if found is None:
-            users = self._users(frame, (len(key) - 2) // 2)
+            users = self._users(first, len(way) // 2)
             kept = *(one.f_code for one in users), in_torch, installed
             found = _site(users, in_torch, installed), kept
             if len(self._known) >= _MOST:
                 self._known.clear()
             self._known[key] = found
-        return found[0]
-
-    def _follow(self, at: FrameType | None, way: list[int]) -> _Way:
-        """Add the user's further functions and instructions, up to the top level, to a way."""
-        kinds = self._kinds
-        for _ in _FRAMES:
-            if at is None:
-                break
-            code = at.f_code
-            try:
-                kind = kinds[code.co_filename]
-            except KeyError:
-                kind = self._learn(code.co_filename)
-            if kind == _OF_USER:
-                way += id(code), at.f_lasti
-                if code.co_name == _TOP_LEVEL or len(way) > _LONGEST:
-                    break
-            at = at.f_back
-        return tuple(way)
+        return found[0], tuple(runs) if is_whole else ()
 
     @staticmethod
     def _users(frame: FrameType | None, count: int) -> list[FrameType]:
@@ -131,6 +183,20 @@ class CallSites:
             self._kinds.clear()
         kind = self._kinds[file] = _kind_of(file)
         return kind
+
+
+def _is_on(frame: FrameType, runs: tuple[_Run, ...]) -> bool:
+    """Whether a stack is that of a frame; `CallSites.of` does the same without a call."""
+    at: FrameType | None = frame
+    for codes, instruction in runs:
+        user = None
+        for code in codes:
+            if at is None or at.f_code is not code:
+                return False
+            user, at = at, at.f_back
+        if user is None or user.f_lasti != instruction:
+            return False
+    return True
 
 
 def _site(users: list[FrameType], in_torch: str | None, installed: str | None) -> CallSite:

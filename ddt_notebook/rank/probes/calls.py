@@ -79,6 +79,7 @@ SETTLE_S = 0.01
 #: The most different calls of which the record is kept.
 _MOST_KNOWN = 1024
 _get_ident, _clock = threading.get_ident, time.monotonic
+_evaluations, _accumulated = evaluations.RECORD, accumulated.RECORD
 
 
 @dataclass(slots=True)
@@ -265,13 +266,9 @@ class CallLog:
                 return threads.RECORD.call(function, args, kwargs, function.__name__, name)
             frame, number = sys._getframe(1), None
             try:
-                given = operation.bind(args, kwargs) if args else kwargs
-                found = self._group(given.get("group"))
+                found = self._known_call(op, operation, args, kwargs, details_of, frame)
                 if found is not None:
-                    group, outside, process_group = found
-                    known = self._known_call(
-                        op, operation, given, group, outside, details_of(given, group), frame
-                    )
+                    given, known, process_group = found
                     record = known.record
                     if is_message:
                         number = self._message_number(record)
@@ -321,13 +318,25 @@ class CallLog:
         self,
         op: str,
         operation: Operation,
-        given: Mapping[str, Any],
-        group: Group,
-        outside: bool,
-        details: _Details,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        details_of: Callable[[Mapping[str, Any], Group], _Details],
         frame: FrameType,
-    ) -> _Known:
-        """What is known of a call; equal ones share it."""
+    ) -> tuple[Mapping[str, Any], _Known, Any] | None:
+        """A call's arguments by name, what is known of it, which equal ones share, and its group.
+
+        None if there is no group at all.
+        """
+        given = kwargs if not args else operation.bind(args, kwargs)
+        in_group = given.get("group")
+        try:
+            found = self._group(None) if in_group is None else self._by_group[in_group]
+        except (KeyError, TypeError):
+            found = self._group(in_group)
+        if found is None:
+            return None
+        group, outside, process_group = found
+        details = details_of(given, group)
         site = self._sites.of(frame)
         if simulated.active is None:
             tensors = described(given, operation)
@@ -356,7 +365,7 @@ class CallLog:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             known = self._known[key] = self._new_call(record, site)
-        return known
+        return given, known, process_group
 
     def _new_call(self, record: CallRecord, site: CallSite) -> _Known:
         """What `_perform` needs of a call that is made at a place."""
@@ -493,9 +502,11 @@ class CallLog:
         blocking = not asynchronous and not record.outside
         index = writer.begin_known(known.shared, counted, _clock(), blocking=blocking)
         if known.brings_data:
-            evaluations.RECORD.exchanges_data(args, kwargs)
-            if accumulated.RECORD.latest is not None:
-                accumulated.RECORD.gives((*args, *kwargs.values()))
+            _evaluations.exchanges += 1
+            if _evaluations.has_own or _evaluations.on_exchange is not None:
+                _evaluations.gives(args, kwargs)
+            if _accumulated.latest is not None:
+                _accumulated.gives((*args, *kwargs.values()))
         self._depth += 1
         try:
             result = function(*args, **kwargs)
@@ -604,9 +615,9 @@ class CallLog:
             counted = number, -1, branches.count, branches.hash
         index = writer.begin_known(known.shared, counted, _clock(), blocking=False)
         if tensors:
-            evaluations.RECORD.exchanges_data(tensors, {})
-            if accumulated.RECORD.latest is not None:
-                accumulated.RECORD.gives(tuple(tensors))
+            _evaluations.exchanges_data(tensors, {})
+            if _accumulated.latest is not None:
+                _accumulated.gives(tuple(tensors))
             if training.RECORD.sampling and known.record.reduce_op is not None:
                 for tensor in tensors:
                     training.RECORD.reduces(tensor)

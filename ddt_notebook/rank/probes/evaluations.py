@@ -34,6 +34,8 @@ class EvaluationRecord:
         self.on_exchange: Callable[[tuple[Any, ...] | None], None] | None = None
         #: Tensors that are known to hold no values of other ranks, by the place of their elements.
         self.own: weakref.WeakValueDictionary[int, torch.Tensor] = weakref.WeakValueDictionary()
+        #: Whether there may be such tensors.
+        self.has_own = False
         self.begin_run()
 
     def begin_run(self) -> None:
@@ -51,7 +53,13 @@ class EvaluationRecord:
     def exchanges_data(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Called before each call that gives this rank data of other ranks."""
         self.exchanges += 1
-        if self.own:
+        if self.has_own or self.on_exchange is not None:  # `CallLog` makes the same test itself
+            self.gives(args, kwargs)
+
+    def gives(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Look at what such a call is given, which will hold values of other ranks."""
+        self.has_own = bool(self.own)
+        if self.has_own:
             for given in (*args, *kwargs.values()):
                 for one in given if isinstance(given, (list, tuple)) else (given,):
                     if isinstance(one, torch.Tensor):
@@ -63,6 +71,7 @@ class EvaluationRecord:
         """Called with what a metric computed from this rank's own state."""
         for part in result.values() if isinstance(result, dict) else (result,):
             if type(part) is torch.Tensor:
+                self.has_own = True
                 self.own[part.data_ptr()] = part
 
     def reads_data(self) -> None:

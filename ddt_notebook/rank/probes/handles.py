@@ -6,6 +6,14 @@ import weakref
 from typing import Any
 
 
+class _Reference(weakref.ref[Any]):
+    """A handle that is not kept alive, with its ``id`` and the index of its record."""
+
+    __slots__ = ("index", "key")
+    key: int
+    index: int
+
+
 class Handles:
     """Indices of records by handles, which it does not keep alive.
 
@@ -13,21 +21,24 @@ class Handles:
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[int, weakref.ref[Any]]] = {}
+        known: dict[int, _Reference] = {}
+
+        def forget(reference: Any) -> None:
+            known.pop(reference.key, None)
+
+        self._known, self._forget = known, forget
 
     def add(self, handle: Any, index: int) -> None:
         """Note the record of the call that returned a handle."""
-        key, known = id(handle), self._known
-
-        def forget(_: object) -> None:
-            known.pop(key, None)
-
-        known[key] = index, weakref.ref(handle, forget)
+        reference = _Reference(handle, self._forget)
+        reference.key = key = id(handle)
+        reference.index = index
+        self._known[key] = reference
 
     def get(self, handle: Any) -> int | None:
         """The index of a handle's record; None if there is none."""
         found = self._known.get(id(handle))
-        return None if found is None else found[0]
+        return None if found is None else found.index
 
     def remove(self, handle: Any) -> None:
         """Forget a handle whose call is complete."""

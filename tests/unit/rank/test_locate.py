@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 
@@ -55,3 +56,53 @@ def test_a_known_part_of_torch_counts_more_than_the_library_that_uses_it() -> No
 def test_a_callback_of_the_user_is_nearer_than_the_library_that_runs_it() -> None:
     record = made_by("/project/train.py", "/env/site-packages/lightning/fit.py", "/project/cb.py")
     assert (record.file, record.library) == ("/project/cb.py", None)
+
+
+#: Of a program in two cells, its files and a library: which functions call each other.
+_FILES = {
+    "fit": "/env/site-packages/lightning/fit.py",
+    "own": "/env/site-packages/lightning/own.py",
+    "gather": "/env/site-packages/accelerate/gather.py",
+    "callback": "/project/callback.py",
+    "train": "/project/train.py",
+}
+
+
+def test_each_stack_gives_its_place_whatever_was_on_the_stack_before() -> None:
+    sites = CallSites()
+    found: list[tuple[object, ...]] = []
+
+    def make(_: object) -> None:
+        frame = sys._getframe(1)
+        known, fresh = CallRecord(op="all_gather"), CallRecord(op="all_gather")
+        calls._locate(known, sites.of(frame))
+        calls._locate(fresh, CallSites().of(frame))
+        assert known == fresh
+        found.append((known.file, known.line, known.callers, known.library))
+
+    programs = [
+        ["train", "fit", "own", "gather"],
+        ["train", "fit", "callback", "gather"],  # the user's in place of the library's own
+        ["train", "fit", "own", "own", "gather"],
+        ["train", "train", "fit", "gather"],
+        ["gather"],
+        ["train"],
+    ]
+    functions = {
+        name: compile("def outer(way):\n    way[0](way[1:])\n", file, "exec")
+        for name, file in _FILES.items()
+    }
+
+    def function(name: str) -> Callable[..., None]:
+        names: dict[str, Callable[..., None]] = {}
+        exec(functions[name], names)
+        return names["outer"]
+
+    named = {name: function(name) for name in _FILES}
+    twice = compile("go()\ngo()\n", "cell[1]", "exec")
+    for order in (programs, programs[::-1], [one for one in programs for _ in range(2)]):
+        for program in order:
+            first, *way = *(named[name] for name in program), make
+            exec(twice, {"go": functools.partial(first, way)})
+    # the cell has two lines, and it makes no difference how often the library calls itself
+    assert len(set(found)) == 2 * (len(programs) - 1)
