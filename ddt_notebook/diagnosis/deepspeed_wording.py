@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ddt_notebook.formatting import ranks_text
+from ddt_notebook.formatting import count, ranks_text
 from ddt_notebook.model import Fact, Finding
+
+from .training_wording import setting_name
 
 TITLES: dict[str, str | Callable[[Finding], str]] = {
     "checkpoint-tags-differ": lambda f: (
@@ -20,12 +22,38 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         "{ranks} changed parameters inside deepspeed.zero.GatheredParameters without a "
         "modifier_rank: the changes were lost when it ended"
     ),
+    "engines-set-apart": lambda f: (
+        f"{setting_name(f.values['setting'])} is not the same on all ranks whose engines average "
+        "gradients together"
+    ),
+    "engine-buffers-apart": lambda f: (
+        f"{ranks_text(f.ranks)} train with other values of "
+        f"{count(f.values['buffers'], 'buffer')}: {', '.join(f.values['names'])}"
+    ),
+    "stages-read-apart": (
+        "the first and the last stage of a pipeline, {ranks}, read different batches: the labels "
+        "do not belong to the inputs"
+    ),
+    "loss-divided-twice": (
+        "the loss is divided by {passes}, the steps of accumulation, and the engine divides it by "
+        "{passes} again"
+    ),
     "accumulated-twice": lambda f: (
         f"engine.step() was called after every {f.values['passes']} backward passes, but the "
         f"engine counts its calls: it updates the model after {f.values['all']} passes"
     ),
 }
 FACTS: dict[str, str | Callable[[Fact], str]] = {
+    "stepped-with": "engine.step(){at} used these values",
+    "buffers-not-broadcast": (
+        "the values on {ranks} were not changed since deepspeed.initialize{at}, which makes "
+        "parameters equal on all ranks, and no buffers"
+    ),
+    "micro-batches-apart": (
+        "in each of the first {batches} micro-batches, both the inputs and the labels on {ranks} "
+        "have the same shapes and other values"
+    ),
+    "loss-divided-at": "{line}: `{code}` divides it",
     "saved-under": "{ranks} saved under the tag {tag}",
     "loaded-tag": "{ranks} loaded the checkpoint {tag}",
     "gathered-changed": (

@@ -24,6 +24,16 @@ HEALTHY = {
     "two losses of one pass": program(
         zero(0, 2), "before the step", "engine.backward(loss)"
     ).replace("backward(loss)", "backward(loss, retain_graph=True)", 1),
+    "buffers of one seed": zero(3).replace(
+        "model = Net()", 'model = Net()\n    model.register_buffer("noise", torch.randn(4))'
+    ),
+    "a mean of two losses": zero(2, 2).replace("backward(loss)", "backward((loss + loss) / 2)"),
+    "inputs for the first stage, labels for the last": PIPELINE.replace(
+        "yield x, x.sum(1, keepdim=True)",
+        "y = x.sum(1, keepdim=True)\n"
+        "        first = os.environ['RANK'] == '0'\n"
+        "        yield (x, y * 0) if first else (x * 0, y)",
+    ),
     "saves": program(zero(2), "at the end", 'engine.save_checkpoint("saved")'),
     "experts": MOE,
     "pipeline": PIPELINE,
@@ -76,6 +86,42 @@ FAULTS = {
         program(zero(2, 2), "before the step", "if step % 2 == 0:\n    continue"),
         "D.2.4",
         "engine.step()",
+    ),
+    "other rates": (
+        program(
+            zero(1),
+            "before the engine",
+            'given = {"lr": 0.1 + rank, "torch_adam": True}\n'
+            'config["optimizer"] = {"type": "Adam", "params": given}',
+        ),
+        "D.2.5",
+        "engine, optimizer, _, _ = deepspeed.initialize(",
+    ),
+    "other clipping": (
+        program(zero(2), "before the engine", 'config["gradient_clipping"] = 1.0 + rank'),
+        "D.2.2",
+        "engine, optimizer, _, _ = deepspeed.initialize(",
+    ),
+    "a buffer of its own": (
+        program(zero(3), "before the engine", "torch.manual_seed(rank)").replace(
+            "model = Net()", 'model = Net()\n    model.register_buffer("noise", torch.randn(4))'
+        ),
+        "D.2.4",
+        'model.register_buffer("noise", torch.randn(4))',
+    ),
+    "divided by the loop as well": (
+        zero(2, 2).replace(
+            "engine.backward(loss)", 'engine.backward(loss / CONFIG["gradient_accumulation_steps"])'
+        ),
+        "D.2.4",
+        'engine.backward(loss / CONFIG["gradient_accumulation_steps"])',
+    ),
+    "stages read their own batches": (
+        PIPELINE.replace(
+            "manual_seed(0)\n    for", "manual_seed(int(os.environ['RANK']))\n    for"
+        ),
+        "D.2.2",
+        "loss = engine.train_batch(data_iter=data)",
     ),
     "one stage evaluates": (
         program(PIPELINE, "in a step", "if engine.is_last_stage():\n    engine.eval_batch(data)"),

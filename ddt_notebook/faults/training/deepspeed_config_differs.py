@@ -5,13 +5,13 @@ from ddt_notebook.faults.card import Advice, Expected, FaultCard, Reference
 CARD = FaultCard(
     id="deepspeed-config-differs",
     title="ranks give deepspeed.initialize other configurations",
-    symptoms=("D.2.1", "D.1.1"),
+    symptoms=("D.2.1", "D.1.1", "D.2.2"),
     views=("stacks", "collectives"),
     needs=("deepspeed",),
     sees="""
         The first steps fail: a rank waits in engine.step() or engine.backward(), or gloo ends a
         process because messages have other sizes. The traceback names functions of DeepSpeed
-        only.
+        only. With another clipping, or with stages 1 and 2, nothing fails.
     """,
     why="""
         The configuration decides which collectives an engine issues and when: the stage of ZeRO,

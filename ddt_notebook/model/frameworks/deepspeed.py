@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from .description import Description
 
 #: What a rank records beside its collectives: an engine with its settings, as JSON in place of a
@@ -20,8 +22,36 @@ ZERO_INIT = "deepspeed.zero.Init"
 #: The first step that again followed as many passes as the engine itself accumulates; this number
 #: stands in place of a reduce operation.
 LATE_STEP = "engine.step"
+#: What an engine used in a step, and the buffers that have stood in it since it was made. As JSON
+#: in place of a reduce operation: the number of the engine and the group that averages its
+#: gradients, with the settings or the buffers' fingerprints.
+ENGINE_USES, ENGINE_HOLDS = "engine.step's settings", "engine's buffers"
+#: What a stage of a pipeline read as a micro-batch, with the ranks of the pipeline, also as JSON.
+STAGE_READS = "engine.train_batch's data"
+#: The loss was divided already by the passes that the engine divides it by; this number stands in
+#: place of a reduce operation.
+LOSS_DIVIDED = "engine.backward of a divided loss"
 #: What an engine that is ready shows: the ranks that average its gradients.
 MEMBERS = "members"
+
+
+class StageData(NamedTuple):
+    """The inputs or the labels of a micro-batch.
+
+    Attributes
+    ----------
+    shapes
+        Of its tensors, such as ``"4×8"``.
+    content
+        A fingerprint of all of them.
+    varied
+        Whether not all elements are one value, as in a tensor that only takes the place of data.
+    """
+
+    shapes: str
+    content: int
+    varied: bool
+
 
 FRAMEWORK = Description(
     name="deepspeed",

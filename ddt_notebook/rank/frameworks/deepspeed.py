@@ -32,6 +32,7 @@ from ..after_import import AfterImport
 from ..probes import loaders
 from ..probes.fingerprints import fingerprint
 from ..user_signals import left_out
+from .deepspeed_values import EngineValues
 from .framework import Framework
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class DeepSpeed(Framework):
         self._passes: dict[int, _Passes] = {}
         #: The ids of engines without a backward pass since their last step.
         self._stepped: set[int] = set()
+        self._values = EngineValues(self._note)
         #: What parameters held when contexts began in which they are gathered.
         self._gathered: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
 
@@ -87,6 +89,7 @@ class DeepSpeed(Framework):
         self._calls = calls
         AfterImport("deepspeed.runtime.engine", self._watch_engines).install()
         AfterImport("deepspeed.runtime.pipe.engine", _watch_evaluations).install()
+        AfterImport("deepspeed.runtime.pipe.engine", self._watch_stages).install()
         parameters = "deepspeed.runtime.zero.partition_parameters"
         AfterImport(parameters, self._watch_construction).install()
 
@@ -137,7 +140,7 @@ class DeepSpeed(Framework):
                 """Ranks whose settings differ may not come to the end of ``__init__``."""
                 __tracebackhide__ = True
                 configures(self_, *args, **kwargs)
-                self._note(ENGINE, _settings(self_))
+                self._note(ENGINE, json.dumps(_settings(self_)))
 
             engine._configure_with_arguments = configure
 
@@ -146,8 +149,10 @@ class DeepSpeed(Framework):
             __tracebackhide__ = True
             made(self_, *args, **kwargs)
             if configures is None:
-                self._note(ENGINE, _settings(self_))
-            self._note(ENGINE_READY, _members(self_))
+                self._note(ENGINE, json.dumps(_settings(self_)))
+            members = _members(self_)
+            self._note(ENGINE_READY, json.dumps(members))
+            self._values.made(self_, members.get(MEMBERS, []))
             self._stepped.discard(id(self_))
             self._passes.pop(id(self_), None)
             if (accumulates := _accumulates(self_)) > 1:
@@ -163,6 +168,23 @@ class DeepSpeed(Framework):
         engine.__init__, engine.save_checkpoint = make, save
         self._watch_loads(engine)
         self._watch_steps(engine)
+
+    def _watch_stages(self, module: ModuleType) -> None:
+        """Record what the stages of a pipeline read to train on."""
+        engine = getattr(module, "PipelineEngine", None)
+        takes = getattr(engine, "_next_batch", None)
+        if engine is None or takes is None:
+            return
+
+        @functools.wraps(takes)
+        def take(self_: Any, *args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            batch = takes(self_, *args, **kwargs)
+            if not loaders.RECORD.evaluating:
+                self._values.reads(self_, batch)
+            return batch
+
+        engine._next_batch = take
 
     def _watch_loads(self, engine: Any) -> None:
         """Record what an engine has loaded: a checkpoint that is not there raises nothing."""
@@ -243,6 +265,9 @@ class DeepSpeed(Framework):
             __tracebackhide__ = True
             if (passes := self._passes.get(id(self_))) is not None:
                 passes.backwards += 1
+                if kwargs.get("scale_wrt_gas", True):
+                    loss = args[0] if args else kwargs.get("loss")
+                    self._values.passes_back(self_, loss, passes.accumulates)
             self._stepped.discard(id(self_))
             return backward(self_, *args, **kwargs)
 
@@ -258,6 +283,7 @@ class DeepSpeed(Framework):
                     self._note(EMPTY_STEP, None)
                 raise
             self._stepped.add(id(self_))
+            self._values.stepped(self_, lambda: _settings(self_))
             return result
 
         engine.forward, engine.backward, engine.step = (
@@ -311,13 +337,13 @@ class DeepSpeed(Framework):
         return [engines_hold_former_groups(_variables(found))] if found else []
 
 
-def _settings(engine: Any) -> str:
-    """What all ranks must give an engine alike, as JSON."""
-    found: dict[str, Any] = {}
+def _settings(engine: Any) -> dict[str, str]:
+    """What all ranks must give an engine alike."""
+    found: dict[str, str] = {}
     for name, method in _SETTINGS.items():
         with left_out():  # another version of DeepSpeed
             found[name] = str(getattr(engine, method)())
-    return json.dumps(found)
+    return found
 
 
 def _contents(parameters: Any) -> list[int]:
@@ -328,13 +354,13 @@ def _contents(parameters: Any) -> list[int]:
     return []
 
 
-def _members(engine: Any) -> str:
-    """The ranks that average an engine's gradients, as JSON."""
-    found: dict[str, Any] = {}
+def _members(engine: Any) -> dict[str, list[int]]:
+    """The ranks that average an engine's gradients."""
+    found: dict[str, list[int]] = {}
     with left_out():  # another version of DeepSpeed
         ranks_of = sys.modules["deepspeed.comm.comm"].get_all_ranks_from_group
         found[MEMBERS] = list(ranks_of(engine.data_parallel_group))
-    return json.dumps(found)
+    return found
 
 
 def _watch_evaluations(module: ModuleType) -> None:

@@ -1,0 +1,294 @@
+"""Rules about DeepSpeed's engines on ranks that train together, and about stages of pipelines."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ddt_notebook.diagnosis.advice import conclude
+from ddt_notebook.diagnosis.context import Context
+from ddt_notebook.model import Call, Fact, Finding, Place
+from ddt_notebook.model.frameworks.deepspeed import (
+    ENGINE,
+    ENGINE_HOLDS,
+    ENGINE_USES,
+    LOSS_DIVIDED,
+    STAGE_READS,
+    StageData,
+)
+from ddt_notebook.model.parity import grouped, minority
+from ddt_notebook.program.nodes import called_name, calls_in, last_name
+
+#: ``gradient_accumulation_steps``, ``accum_iter``, ``gas``.
+_ACCUMULATES = re.compile(r"accum|\bgas\b", re.IGNORECASE)
+#: Settings and buffers that a finding names, and micro-batches that show what stages read.
+_MOST_NAMED, _MICRO_BATCHES = 4, 3
+#: What differs in the optimizer's steps, not in what the engine does around them.
+_OF_ENGINE = re.compile(r"zero_|gradient_|train_|fp16|bf16")
+#: What an optimizer keeps of the learning rate that it was given.
+_FOLLOWS = "initial_"
+
+Noted = dict[str, Any]
+
+
+def settings_apart(context: Context) -> Iterator[Finding]:
+    """Report ranks whose engines average gradients together, but step with other settings."""
+    for step in _together(context, ENGINE_USES, "engine", "group", "step"):
+        names = dict.fromkeys(name for one, _ in step.values() for name in one["settings"])
+        apart = {
+            name: given
+            for name in names
+            if not name.startswith(_FOLLOWS)
+            and len(set((given := _each(step, name)).values())) > 1
+            and "" not in given.values()
+        }
+        if not apart:
+            continue
+        name = next(iter(apart))
+        of_engine = _OF_ENGINE.match(name) is not None
+        made = _made(context, name, step)
+        yield conclude(
+            "D.2.2" if of_engine else "D.2.5",
+            "engines-set-apart",
+            cause="deepspeed-config-differs" if of_engine else "ranks-diverged-learning-rate",
+            ranks=minority(grouped(apart[name]).values()),
+            values={"setting": _plain(name)},
+            places=made or {r: context.place(call.where, "steps") for r, (_, call) in step.items()},
+            facts=[
+                *(
+                    Fact(kind="setting", ranks=tuple(ranks), values=_setting(one, value))
+                    for one, given in list(apart.items())[:_MOST_NAMED]
+                    for value, ranks in grouped(given).items()
+                ),
+                Fact(
+                    kind="stepped-with",
+                    place=context.place(step[min(step)][1].where, "steps"),
+                    ranks=tuple(step),
+                ),
+            ],
+            confidence="likely",
+        )
+        return
+
+
+def _each(step: dict[int, tuple[Noted, Call]], name: str) -> dict[int, str]:
+    return {rank: str(one["settings"].get(name, "")) for rank, (one, _) in step.items()}
+
+
+def _setting(name: str, value: str) -> dict[str, str]:
+    return {"setting": _plain(name), "value": value}
+
+
+def _plain(name: str) -> str:
+    """``lr`` for ``lr[0]``."""
+    return name.partition("[")[0]
+
+
+def _made(
+    context: Context, setting: str, step: dict[int, tuple[Noted, Call]]
+) -> dict[int, Place | None]:
+    """Return the lines that made the optimizers, if they gave them other rates; else the engines.
+
+    Empty if neither was in this run.
+    """
+    rates = {
+        training.rank: [one for one in training.optimizers if one.made_rates and one.made]
+        for training in context.snapshot.training
+        if training.rank in step
+    }
+    alone = len(rates) == len(step) and all(len(found) == 1 for found in rates.values())
+    if alone and _plain(setting) == "lr" and len({o[0].made_rates for o in rates.values()}) > 1:
+        return {rank: context.place(o[0].made, "created") for rank, o in rates.items()}
+    return _engines(context, {rank: one for rank, (one, _) in step.items()})
+
+
+def _engines(context: Context, noted: dict[int, Noted]) -> dict[int, Place | None]:
+    """Return the lines that made the engines; empty if they are of an earlier run."""
+    found = {}
+    for rank, one in noted.items():
+        for call in context.reports[rank].calls:
+            if call.op == ENGINE and call.sequence == one["engine"]:
+                found[rank] = context.place(call.where, "created")
+    return found if len(found) == len(noted) else {}
+
+
+def buffers_apart(context: Context) -> Iterator[Finding]:
+    """Report buffers that nothing changes after an engine was made, and that differ by rank.
+
+    DeepSpeed makes parameters equal on all ranks, and no buffers.
+    """
+    for held in _together(context, ENGINE_HOLDS, "engine", "group"):
+        first = held[min(held)][0]["buffers"]
+        names = [
+            name
+            for name in first
+            if all(name in one["buffers"] for one, _ in held.values())
+            and len({one["buffers"][name] for one, _ in held.values()}) > 1
+        ]
+        if not names:
+            continue
+        noted = {rank: one for rank, (one, _) in held.items()}
+        registered = next((at for n in names if (at := _registered(context, n)) is not None), None)
+        made = _engines(context, noted)
+        yield conclude(
+            "D.2.4",
+            "engine-buffers-apart",
+            cause="deepspeed-buffers-differ",
+            ranks=held,
+            values={"names": tuple(names[:_MOST_NAMED]), "buffers": len(names)},
+            places=dict.fromkeys(held, registered)
+            if registered is not None
+            else made or {r: context.place(call.where, "steps") for r, (_, call) in held.items()},
+            facts=[
+                Fact(kind="buffers-not-broadcast", place=made.get(min(held)), ranks=tuple(held))
+            ],
+            confidence="likely",
+        )
+        return
+
+
+def _registered(context: Context, name: str) -> Place | None:
+    """Return the only line that registers a buffer of this name."""
+    last = name.rpartition(".")[2]
+    calls = [
+        call
+        for call in context.program.calls("register_buffer")
+        if any(isinstance(one, ast.Constant) and one.value == last for one in call.args[:1])
+    ]
+    return context.program.place(calls[0], "created") if len(calls) == 1 else None
+
+
+def stages_read_apart(context: Context) -> Iterator[Finding]:
+    """Report a pipeline whose last stage has labels of other micro-batches than its first one.
+
+    A stage may be given something in place of what it does not need: zeros, or one tensor always.
+    """
+    read: dict[tuple[int, ...], dict[int, list[tuple[Noted, Call]]]] = defaultdict(dict)
+    for rank, noted in _noted(context, STAGE_READS):
+        read[tuple(noted[0]["ranks"])].setdefault(rank, []).append(noted)
+    for ranks, by_rank in read.items():
+        ends = [by_rank.get(rank, []) for rank in (min(ranks), max(ranks))]
+        if len(ranks) < 2 or min(map(len, ends)) < _MICRO_BATCHES:
+            continue
+        if not (_are_apart(ends, 0) and _are_apart(ends, 1)):
+            continue
+        called = {rank: by_rank[rank][0][1] for rank in (min(ranks), max(ranks))}
+        yield conclude(
+            "D.2.2",
+            "stages-read-apart",
+            cause="deepspeed-stages-read-apart",
+            ranks=called,
+            places={rank: context.place(call.where, "called") for rank, call in called.items()},
+            facts=[
+                Fact(
+                    kind="micro-batches-apart",
+                    ranks=tuple(called),
+                    values={"batches": min(map(len, ends))},
+                )
+            ],
+            confidence="likely",
+        )
+        return
+
+
+def _are_apart(ends: list[list[tuple[Noted, Call]]], part: int) -> bool:
+    """Whether inputs, or labels, of all micro-batches are data on both stages, and never equal."""
+    both = []
+    for noted in ends:
+        given = [one["read"][part] for one, _ in noted]
+        if None in given:
+            return False
+        data = [StageData(*one) for one in given]
+        if not all(one.varied for one in data) or len({one.content for one in data}) == 1:
+            return False
+        both.append(data)
+    return all(
+        mine.shapes == theirs.shapes and mine.content != theirs.content
+        for mine, theirs in zip(*both, strict=False)
+    )
+
+
+def divided_twice(context: Context) -> Iterator[Finding]:
+    """Report losses that the program divides by the steps of accumulation, as the engine does.
+
+    A mean of several losses may divide by the same number: the source has to name what it is.
+    """
+    noted = {
+        rank: call
+        for rank, report in context.reports.items()
+        for call in reversed(report.calls)
+        if call.op == LOSS_DIVIDED
+    }
+    if not noted or context.snapshot.outcome != "ok":
+        return
+    place = _division(context)
+    if place is None:
+        return
+    yield conclude(
+        "D.2.4",
+        "loss-divided-twice",
+        cause="deepspeed-loss-divided-twice",
+        ranks=noted,
+        values={"passes": int(noted[min(noted)].reduce_op or 1)},
+        places={rank: context.place(call.where, "called") for rank, call in noted.items()},
+        facts=[Fact(kind="loss-divided-at", place=place)],
+        confidence="likely",
+    )
+
+
+def _division(context: Context) -> Place | None:
+    """Return a line that divides what it passes to `backward`, or a loss, by accumulated steps."""
+    program = context.program
+    for call in program.calls("backward"):
+        if any(map(_divides, [*call.args, *(one.value for one in call.keywords)])):
+            return program.place(call)
+    stored: Sequence[ast.expr]
+    for node in program.nodes:
+        match node:
+            case ast.AugAssign(target=target, op=ast.Div(), value=value):
+                stored, divides = [target], _counts(value)
+            case ast.Assign(targets=targets, value=value):
+                stored, divides = targets, _divides(value)
+            case _:
+                continue
+        if divides and any("loss" in last_name(one).lower() for one in stored):
+            return program.place(node)
+    return None
+
+
+def _divides(node: ast.AST) -> bool:
+    return any(
+        isinstance(one, ast.BinOp) and isinstance(one.op, ast.Div) and _counts(one.right)
+        for one in ast.walk(node)
+    )
+
+
+def _counts(node: ast.AST) -> bool:
+    names = {last_name(one) for one in ast.walk(node)} | {called_name(c) for c in calls_in(node)}
+    keys = [one.value for one in ast.walk(node) if isinstance(one, ast.Constant)]
+    return any(_ACCUMULATES.search(one) for one in (*names, *keys) if isinstance(one, str))
+
+
+def _noted(context: Context, op: str) -> Iterator[tuple[int, tuple[Noted, Call]]]:
+    """Yield each rank with what it noted of its engines, in a run without an error."""
+    if context.snapshot.outcome != "ok":
+        return
+    for rank, report in context.reports.items():
+        for call in report.calls:
+            if call.op == op and call.reduce_op:
+                yield rank, (json.loads(call.reduce_op), call)
+
+
+def _together(context: Context, op: str, *keys: str) -> list[dict[int, tuple[Noted, Call]]]:
+    """Return what several ranks noted of one engine, the latest first; other keys are equal."""
+    found: dict[tuple[Any, ...], dict[int, tuple[Noted, Call]]] = defaultdict(dict)
+    for rank, (noted, call) in _noted(context, op):
+        found[tuple(noted[key] for key in keys)][rank] = noted, call
+    return [one for one in reversed(found.values()) if len(one) > 1]
+
+
+RULES = (settings_apart, buffers_apart, stages_read_apart, divided_twice)

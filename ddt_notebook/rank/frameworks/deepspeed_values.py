@@ -1,0 +1,159 @@
+"""What DeepSpeed's engines use, hold and are given, where ranks that train together must agree.
+
+DeepSpeed makes parameters equal as it makes an engine, and neither buffers nor settings. Each rank
+notes its own; the diagnosis compares them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import islice
+from math import isclose
+from typing import Any
+
+import torch
+
+from ...model.frameworks.deepspeed import (
+    ENGINE_HOLDS,
+    ENGINE_USES,
+    LOSS_DIVIDED,
+    STAGE_READS,
+    StageData,
+)
+from ..probes import loss_graph
+from ..probes.fingerprints import choose, joint_content, on_cpu, shape_text
+from ..probes.objects import optimizer_settings
+from ..user_signals import left_out
+
+#: Settings and modules of an engine that are looked at, and the longest name of a buffer.
+_MOST_SETTINGS, _MOST_MODULES, _LONGEST = 24, 2000, 80
+#: An engine's settings are noted at its first steps, and at a decreasing share of these.
+_LAST_NOTED = 64
+#: Micro-batches of a pipeline, and passes of an engine, that are looked at.
+_MICRO_BATCHES, _PASSES = 4, 2
+#: Elements of a tensor of which it is looked whether they differ.
+_ELEMENTS = 4096
+
+Note = Callable[[str, str], None]
+
+
+@dataclass(slots=True)
+class _Engine:
+    number: int  #: ranks make their engines in one order
+    group: int  #: a digest of the ranks that average its gradients; 0 if it is alone
+    #: Fingerprints of its buffers as it was made, until its first step.
+    buffers: dict[str, int] | None = None
+    steps: int = 0
+    micro_batches: int = 0
+    divided: list[bool] = field(default_factory=list)
+
+
+class EngineValues:
+    """The values of the engines of a process.
+
+    Parameters
+    ----------
+    note
+        Records what was seen, with its text.
+    """
+
+    def __init__(self, note: Note) -> None:
+        self._note = note
+        self._made = 0
+        #: By the engine's id, which a later engine may have again.
+        self._engines: dict[int, _Engine] = {}
+
+    def made(self, engine: Any, members: list[int]) -> None:
+        """Look at an engine that was made."""
+        self._made += 1
+        group = zlib.crc32(repr(members).encode()) if len(members) > 1 else 0
+        known = self._engines[id(engine)] = _Engine(self._made, group)
+        # experts are others on each rank
+        if group and not getattr(engine, "has_moe_layers", False):
+            with left_out():  # another version of DeepSpeed
+                known.buffers = _buffers(engine.module)
+
+    def stepped(self, engine: Any, settings: Callable[[], dict[str, Any]]) -> None:
+        """Note what an engine has used in a step, and which buffers it holds since it was made.
+
+        Parameters
+        ----------
+        settings
+            Returns those of its configuration.
+        """
+        known = self._engines.get(id(engine))
+        if known is None or not known.group:
+            return
+        steps = getattr(engine, "global_steps", 0)
+        if steps == known.steps or steps > _LAST_NOTED or steps & (steps - 1):
+            return
+        known.steps = steps
+        with left_out():  # another version of DeepSpeed
+            used = settings() | dict(islice(optimizer_settings(engine.optimizer), _MOST_SETTINGS))
+            self._write(ENGINE_USES, known, step=steps, settings=used)
+        if known.buffers:
+            with left_out():
+                now = _buffers(engine.module)
+                kept = {name: one for name, one in known.buffers.items() if now.get(name) == one}
+                self._write(ENGINE_HOLDS, known, buffers=kept)
+        known.buffers = None
+
+    def passes_back(self, engine: Any, loss: Any, accumulates: int) -> None:
+        """Note a loss that is divided already by what an engine divides it by."""
+        known = self._engines.get(id(engine))
+        if known is None or len(known.divided) == _PASSES or not isinstance(loss, torch.Tensor):
+            return
+        graph = loss_graph.describe(loss)
+        factor = graph.factor if graph is not None else None
+        known.divided.append(factor is not None and isclose(factor, 1 / accumulates, rel_tol=1e-6))
+        if len(known.divided) == _PASSES and all(known.divided):
+            self._note(LOSS_DIVIDED, str(accumulates))
+
+    def reads(self, engine: Any, batch: Any) -> None:
+        """Note the micro-batch that a stage of a pipeline has read."""
+        known = self._engines.get(id(engine))
+        if known is None or known.micro_batches == _MICRO_BATCHES:
+            return
+        known.micro_batches += 1
+        with left_out():  # it may not be a pair
+            inputs, labels = (_data(part) for part in batch[:2])
+            ranks_of = sys.modules["deepspeed.comm.comm"].get_all_ranks_from_group
+            ranks = list(ranks_of(engine.grid.get_pipe_parallel_group()))
+            self._note(
+                STAGE_READS,
+                json.dumps({"engine": known.number, "ranks": ranks, "read": (inputs, labels)}),
+            )
+
+    def _write(self, what: str, known: _Engine, **values: Any) -> None:
+        about = {"engine": known.number, "group": known.group}
+        self._note(what, json.dumps(about | values))
+
+
+def _buffers(model: torch.nn.Module) -> dict[str, int]:
+    """Fingerprints of some of a model's buffers of several elements, by name."""
+    found = {
+        f"{path}.{name}".lstrip(".")[-_LONGEST:]: buffer
+        for path, part in islice(model.named_modules(), _MOST_MODULES)
+        for name, buffer in part.named_buffers(recurse=False)
+        if buffer.numel() > 1
+    }
+    names = list(found)
+    chosen = {names[at]: on_cpu([found[names[at]]]) for at in choose(len(names))}
+    return {name: joint_content(tensors) for name, tensors in chosen.items() if tensors}
+
+
+def _data(part: Any) -> StageData | None:
+    """What stands in the inputs or the labels of a micro-batch; None if it is no tensor."""
+    tensors = on_cpu(part if isinstance(part, (tuple, list)) else [part])
+    if not tensors:
+        return None
+    flat = [tensor.reshape(-1)[:_ELEMENTS] for tensor in tensors]
+    return StageData(
+        shapes=", ".join(map(shape_text, tensors)),
+        content=joint_content(tensors),
+        varied=any(bool((one != one[:1]).any()) for one in flat),
+    )

@@ -1,0 +1,137 @@
+"""What DeepSpeed's engines noted of themselves on ranks that train together."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ddt_notebook.diagnosis import diagnose
+from ddt_notebook.model import Call, Finding
+from ddt_notebook.model.frameworks.deepspeed import (
+    ENGINE,
+    ENGINE_HOLDS,
+    ENGINE_USES,
+    LOSS_DIVIDED,
+    STAGE_READS,
+)
+
+from .builders import call, fact, rank, snapshot
+
+RATE, STAGE = "lr[0]", "zero_optimization.stage"
+
+
+def noted(op: str, line: int = 3, **values: Any) -> Call:
+    return call(op, line, kind="setup", reduce_op=json.dumps(values))
+
+
+def uses(group: int = 7, step: int = 1, **settings: str) -> Call:
+    settings = {name.replace("__", "."): value for name, value in settings.items()}
+    return noted(ENGINE_USES, engine=1, group=group, step=step, settings=settings)
+
+
+def found(*calls: tuple[Call, ...], source: str = "") -> list[Finding]:
+    ranks = (rank(number, *mine) for number, mine in enumerate(calls))
+    return list(diagnose(snapshot(*ranks, source=source)).findings)
+
+
+@pytest.mark.parametrize(
+    ("setting", "symptom", "cause"),
+    [
+        (RATE, "D.2.5", "ranks-diverged-learning-rate"),
+        (STAGE, "D.2.2", "deepspeed-config-differs"),
+    ],
+)
+def test_engines_that_step_with_other_settings(setting: str, symptom: str, cause: str) -> None:
+    engine = call(ENGINE, 1, kind="setup", sequence=1)
+    one, two = (uses(**{"eps[0]": "1e-8", setting: value}) for value in ("1", "2"))
+    (finding,) = found((engine, one), (engine, two))
+    assert (finding.symptom, finding.cause, finding.ranks) == (symptom, cause, [0, 1])
+    assert {place.line for place in finding.places.values()} == {1}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        uses(**{RATE: "1"}),
+        uses(group=8, **{RATE: "2"}),  # a pipeline's other stage
+        uses(step=2, **{RATE: "2"}),  # of a schedule
+        uses(**{"momentum[0]": "2"}),  # another optimizer
+    ],
+    ids=["equal", "other group", "other step", "other names"],
+)
+def test_engines_whose_settings_may_differ(other: Call) -> None:
+    assert not found((uses(**{RATE: "1"}),), (other,))
+
+
+def test_buffers_that_stay_different() -> None:
+    held = [
+        noted(ENGINE_HOLDS, engine=1, group=7, buffers={"net.freqs": value, "net.mask": 5})
+        for value in (1, 2)
+    ]
+    source = 'class Net:\n    def __init__(self):\n        self.register_buffer("freqs", x)\n'
+    (finding,) = found(*((one,) for one in held), source=source)
+    assert (finding.symptom, finding.values["names"]) == ("D.2.4", ("net.freqs",))
+    assert {place.line for place in finding.places.values()} == {3}
+    assert fact(finding, "buffers-not-broadcast").ranks == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("group", "buffers"), [(7, {"freqs": 1}), (8, {"freqs": 2}), (7, {"other": 2})]
+)
+def test_buffers_that_are_equal_or_no_copies(group: int, buffers: dict[str, int]) -> None:
+    first = noted(ENGINE_HOLDS, engine=1, group=7, buffers={"freqs": 1})
+    assert not found((first,), (noted(ENGINE_HOLDS, engine=1, group=group, buffers=buffers),))
+
+
+def reads(inputs: Any, labels: Any) -> Call:
+    return noted(STAGE_READS, engine=1, ranks=[0, 1], read=[inputs, labels])
+
+
+def data(content: int, shapes: str = "4×8", *, varied: bool = True) -> tuple[str, int, bool]:
+    return shapes, content, varied
+
+
+def test_stages_that_read_other_batches() -> None:
+    stages = [
+        tuple(reads(data(n + first), data(n + first, "4")) for n in range(4)) for first in (0, 50)
+    ]
+    (finding,) = found(*stages)
+    assert (finding.symptom, finding.cause) == ("D.2.2", "deepspeed-stages-read-apart")
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        [reads(data(n), data(n, "4")) for n in range(4)],
+        [reads(None, data(50 + n, "4")) for n in range(4)],
+        [reads(data(9, varied=False), data(50 + n, "4")) for n in range(4)],
+        [reads(data(9), data(50 + n, "4")) for n in range(4)],  # always the same inputs
+        [reads(data(50 + n, "1×8"), data(50 + n, "4")) for n in range(4)],
+        [reads(data(50 + n), data(50 + n, "4")) for n in range(2)],
+        [reads(data(50 + n), data(n, "4")) for n in range(4)],  # draws noise as inputs
+    ],
+    ids=["equal", "nothing", "zeros", "constant", "other shapes", "few", "labels equal"],
+)
+def test_stages_that_need_only_a_part_of_a_batch(last: list[Call]) -> None:
+    first = [reads(data(n), data(n, "4")) for n in range(4)]
+    assert not found(tuple(first), tuple(last))
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("engine.backward(loss / args.gradient_accumulation_steps)", True),
+        ("loss /= accum_iter", True),
+        ("engine.backward(loss=loss / config['gradient_accumulation_steps'])", True),
+        ("loss = loss / engine.gradient_accumulation_steps()", True),
+        ("loss = (chosen + rejected) / 2", False),
+        ("print(loss / args.gradient_accumulation_steps)", False),
+    ],
+)
+def test_a_loss_is_divided_by_what_the_engine_divides_it_by(line: str, told: bool) -> None:
+    divided = call(LOSS_DIVIDED, 1, kind="setup", reduce_op="2")
+    findings = found((divided,), (divided,), source=line)
+    assert [one.cause for one in findings] == ["deepspeed-loss-divided-twice"] * told
+    assert not found((), (), source=line)
