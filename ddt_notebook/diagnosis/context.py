@@ -20,6 +20,7 @@ from ddt_notebook.program.program import Program
 from .errors import classify, first_of_chain, is_peer_error
 from .matched_calls import Matching, Mismatch, match
 from .matched_messages import MessageMismatch, message_bytes
+from .own_lines import by_own_lines
 from .parting_reasons import REPORTED
 from .partings import Partings
 from .rendezvous import Discord, discord
@@ -170,9 +171,9 @@ class Context:
     ) -> Reason | None:
         """The same, from the source alone."""
         reason = self.escape_paths.why_absent(call, _with_stack(caller), _with_stack(absent), at)
-        if reason is not None and self.partings.went_alike(reason.place, caller.rank, absent.rank):
+        if reason is None or self.partings.went_alike(reason.place, caller.rank, absent.rank):
             return None
-        return reason
+        return by_own_lines(self.program, call, caller, absent, at, reason)
 
     def where_parted(
         self, call: Call, caller: RankReport, absent: RankReport, at: Position | None

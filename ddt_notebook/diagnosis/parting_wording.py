@@ -105,6 +105,10 @@ REASONS: dict[str, str] = {
     "leaves-loop-by-own-finding": "leaves the loop by a condition that each rank decides alone",
     "swallows-raise": "catches what is raised in line {raised_line}, and goes on",
     "swallows-before-call": "catches what is raised before the call, and goes on",
+    "left-own-loop": (
+        "ended on {ranks}, and until then its rounds made each {met} that rank {caller} made at "
+        "lines of its own"
+    ),
     "ends-with-its-data": "leaves when the rank's data end",
     "lets-leave": "lets {ranks} leave before line {call_line}",
     "leaves-by-own-finding": (

@@ -13,9 +13,11 @@ from typing import Protocol
 from ddt_notebook.model import Call, Fact, Position, RankReport, Snapshot
 from ddt_notebook.model.finding import Values
 from ddt_notebook.program.escape_paths import Reason
+from ddt_notebook.program.program import Program
 
 from .errors import is_peer_error
 from .matched_calls import Matching, Meetings, Mismatch, Side
+from .own_lines import by_arms
 from .ways import Ways
 
 #: Causes that a condition on the rank shows.
@@ -37,6 +39,8 @@ class Evidence(Protocol):
     def matching(self) -> Matching: ...
     @property
     def ways(self) -> Ways: ...
+    @property
+    def program(self) -> Program: ...
 
     def label(self, position: Position | None) -> str: ...
 
@@ -124,6 +128,8 @@ def have_own_lines(context: Evidence, met: Mapping[int, Call], rank: int, other:
 
     A correct program may make one collective at two lines, one for each side.
     """
+    if next(by_arms(context.program, met[rank], met[other]), None) is not None:
+        return True
     both = ((rank, other), (other, rank))
     inferred = [_why_absent(context, met, *ranks, context.why_inferred) for ranks in both]
     return any(one is not None and one.other_branch for one in inferred)

@@ -1,0 +1,90 @@
+"""Ranks with different parts, which make each collective at lines of their own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ddt_notebook.diagnosis import diagnose
+from ddt_notebook.model import Call, Finding, Position
+
+from .builders import at, call, only, rank, snapshot
+
+SOURCE = """\
+def player():
+    for update in range(3):
+        dist.scatter(x)
+        if update % 2 == 0:
+            dist.broadcast(m)
+        dist.all_reduce(y)
+
+def trainer():
+    while update < updates - 1:
+        dist.scatter(x)
+        dist.broadcast(m)
+        dist.all_reduce(y)
+
+if rank == 0:
+    player()
+else:
+    trainer()
+"""
+PLAYER, TRAINER = ("player", 15), ("trainer", 17)
+
+
+def made(op: str, line: int, part: tuple[str, int], **fields: Any) -> Call:
+    function, called = part
+    one = call(op, line, **fields)
+    return replace(one, where=at(line, function=function), callers=(at(called),))
+
+
+def _where(one: Call) -> Position:
+    assert one.where is not None
+    return one.where
+
+
+def found(player: list[Call], trainer: list[Call], *, waits: bool) -> Finding:
+    stacks = [(at(15), *map(_where, player[-1:])), (at(17), *map(_where, trainer[-1:]))]
+    blocked = replace(rank(0, *player, blocked=True), stack=stacks[0])
+    other = rank(1, *trainer, blocked=waits)
+    if waits:
+        other = replace(other, stack=stacks[1])
+    return only(diagnose(snapshot(blocked, other, source=SOURCE, outcome="hung")))
+
+
+def reasons(finding: Finding) -> list[int]:
+    return [one.place.line for one in finding.facts if one.place and one.place.role == "passed"]
+
+
+ROUND = [("scatter", 3, 10), ("broadcast", 5, 11), ("all_reduce", 6, 12)]
+
+
+def rounds(number: int, part: tuple[str, int]) -> list[Call]:
+    own = part is TRAINER
+    return [made(op, lines[own], part) for _ in range(number) for op, *lines in ROUND]
+
+
+def test_a_loop_of_one_part_ends_before_that_of_the_other() -> None:
+    player = [*rounds(2, PLAYER), made("scatter", 3, PLAYER)]
+    finding = found(player, rounds(2, TRAINER), waits=False)
+    assert (finding.cause, finding.ranks, reasons(finding)) == ("uneven-iterations", [1], [9])
+
+
+def test_a_condition_keeps_one_part_from_its_own_line() -> None:
+    first = rounds(1, PLAYER), rounds(1, TRAINER)
+    player = [*first[0], made("scatter", 3, PLAYER), made("all_reduce", 6, PLAYER)]
+    trainer = [*first[1], made("scatter", 10, TRAINER), made("broadcast", 11, TRAINER)]
+    finding = found(player, trainer, waits=True)
+    assert (finding.cause, reasons(finding)) == ("rank-skips-collective", [4])
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_the_condition_is_the_reason_if_only_one_part_has_such_a_line(before: int) -> None:
+    source = "dist.barrier()\nif rank == 0:\n    dist.barrier()\n"
+    calls = [call("barrier", 1)] * before
+    waits = rank(0, *calls, call("barrier", 3), blocked=True)
+    finding = only(diagnose(snapshot(waits, rank(1, *calls), source=source, outcome="hung")))
+    assert finding.cause == "collective-under-rank-condition"
+    assert reasons(finding) == [2]
