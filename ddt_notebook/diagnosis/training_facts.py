@@ -251,6 +251,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         "own model equal"
     ),
     "updated-from-before": "it is updated at {place}, too",
+    "written-in-place": "it is written in place at {place}",
     "no-optimizer-holds": "no optimizer holds them, so DDP exchanges no gradients of them",
     "other-optimizer-averages": (
         "all ranks had equal gradients in the steps of {optimizer}, which trains another part of it"

@@ -20,6 +20,7 @@ from ddt_notebook.program.gradients import (
     sets_rate,
     sets_synchronisation,
 )
+from ddt_notebook.program.parameter_writes import written_in_place
 from ddt_notebook.program.parse import Document
 
 from .checkpoints import not_resumed, read_too_early
@@ -391,16 +392,19 @@ def _changed(context: Context, group: Replicas, step: int) -> Finding | None:
     ranks = changed if identified else group.deviating(lambda r: group.states[step][r].values)
     facts = _course(context, group, step)
     if identified:
-        written = {"step": writes[changed[0]]}
-        facts.insert(0, Fact(kind="written-alone", ranks=tuple(changed), values=written))
+        values = {"step": writes[changed[0]]}
+        facts.insert(0, Fact(kind="written-alone", ranks=tuple(changed), values=values))
+    places = _changed_at(context, group, step)
+    seen = any(one is not None and one.role == "changes" for one in places.values())
+    written = [] if seen else _written_at(context, group.first.watched[group.apart(step)[0]])
     return conclude(
         "D.2.5",
         "parameters-changed",
         cause="model-reset-on-one-rank",
         ranks=ranks,
-        places=_changed_at(context, group, step),
+        places=places,
         values=_moment(group, step),
-        facts=[*facts, Fact(kind="ddp-equalises-once")],
+        facts=[*facts, *written, Fact(kind="ddp-equalises-once")],
         # another write than the last one may have changed nothing
         confidence="certain" if identified and step in writes.values() else "likely",
     )
@@ -474,9 +478,19 @@ def _not_optimized(context: Context, group: Replicas) -> Finding | None:
         ranks=group.ranks,
         places=_places(context, group),
         values={"model": first.model, "names": apart},
-        facts=[Fact(kind="no-optimizer-holds"), Fact(kind="ddp-equalises-once")],
+        facts=[
+            Fact(kind="no-optimizer-holds"),
+            *_written_at(context, f"{first.model}.{apart[0]}"),
+            Fact(kind="ddp-equalises-once"),
+        ],
         confidence="likely",
     )
+
+
+def _written_at(context: Context, name: str) -> list[Fact]:
+    """Return the line that writes into a parameter in place, if the program has one such line."""
+    lines = written_in_place(context.program, name)
+    return [Fact(kind="written-in-place", place=lines[0])] if len(lines) == 1 else []
 
 
 def _apart_from_the_start(context: Context, group: Replicas) -> Finding | None:

@@ -1,0 +1,29 @@
+"""Which lines write into a parameter in place."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddt_notebook.program.parameter_writes import written_in_place
+from ddt_notebook.program.parse import Document
+from ddt_notebook.program.program import Program
+
+
+@pytest.mark.parametrize(
+    ("line", "written"),
+    [
+        ("self.codes.weight.data.copy_(rows)", True),
+        ("self.codes.weight.data = rows", True),
+        ("self.codes.weight.data[at] = rows", True),
+        ("model.codes.weight[at].detach().mul_(0.9)", True),
+        ("self.codes.weight = nn.Parameter(rows)", False),  # another tensor
+        ("self.other.weight.data.copy_(rows)", False),
+        ("self.codes.bias.data.copy_(rows)", False),
+        ("rows.copy_(self.codes.weight)", False),
+    ],
+)
+def test_lines_that_write(line: str, written: bool) -> None:
+    source = f"def forward(self):\n    {line}\n\ndef __init__(self):\n    {line}\n"
+    program = Program([Document("cell[1]", source)], 2)
+    lines = [place.line for place in written_in_place(program, "model.inner.codes.weight")]
+    assert lines == ([2] if written else [])
