@@ -30,6 +30,7 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         f"{ranks_text(f.ranks)} train with other values of "
         f"{count(f.values['buffers'], 'buffer')}: {', '.join(f.values['names'])}"
     ),
+    "engines-take-the-same": "the engines of {ranks} train on the same samples",
     "stages-read-apart": (
         "the first and the last stage of a pipeline, {ranks}, read different batches: the labels "
         "do not belong to the inputs"
@@ -48,6 +49,9 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "buffers-not-broadcast": (
         "the values on {ranks} were not changed since deepspeed.initialize{at}, which makes "
         "parameters equal on all ranks, and no buffers"
+    ),
+    "samples-came-again": (
+        "samples of the first batch came again on {ranks}: they are data, and not drawn for a pass"
     ),
     "micro-batches-apart": (
         "in each of the first {batches} micro-batches, both the inputs and the labels on {ranks} "

@@ -222,6 +222,18 @@ def test_the_same_samples_on_all_ranks_are_told() -> None:
     assert (finding.symptom, finding.cause) == ("D.2.2", "no-distributed-sampler")
 
 
+def test_the_same_samples_without_a_loader_are_told() -> None:
+    """The program keeps the data itself; each rank has to take a part of its own."""
+    source = program(zero(1), "before the loop", "data, steps = torch.randn(64, 16), 32").replace(
+        "x = torch.randn(4, 16, generator=generator)", "x = data[begin::16] / 2"
+    )
+    with ddt.Session(2) as session:
+        (finding,) = ddt.diagnose(session.run(source.replace("begin", "step % 16"))).findings
+        assert (finding.symptom, finding.cause) == ("D.2.2", "no-distributed-sampler")
+        shared = session.run(source.replace("begin", "(step * 2 + rank) % 16"))
+        assert not ddt.diagnose(shared).findings
+
+
 def test_an_engine_that_holds_a_former_group_is_noted() -> None:
     source = zero(1).replace("def main():", "def main():\n    global engine")
     with ddt.Session(2) as session:

@@ -15,6 +15,7 @@ from ddt_notebook.model import Call, Fact, Finding, Place
 from ddt_notebook.model.frameworks.deepspeed import (
     ENGINE,
     ENGINE_HOLDS,
+    ENGINE_TAKES,
     ENGINE_USES,
     LOSS_DIVIDED,
     STAGE_READS,
@@ -27,6 +28,8 @@ from ddt_notebook.program.nodes import called_name, calls_in, last_name
 _ACCUMULATES = re.compile(r"accum|\bgas\b", re.IGNORECASE)
 #: Settings and buffers that a finding names, and micro-batches that show what stages read.
 _MOST_NAMED, _MICRO_BATCHES = 4, 3
+#: So many different inputs in turn, equal on all ranks, are no coincidence. Chosen, not measured.
+_DIFFERENT_INPUTS = 3
 #: What differs in the optimizer's steps, not in what the engine does around them.
 _OF_ENGINE = re.compile(r"zero_|gradient_|train_|fp16|bf16")
 #: What an optimizer keeps of the learning rate that it was given.
@@ -162,6 +165,30 @@ def _registered(context: Context, name: str) -> Place | None:
     return context.program.place(calls[0], "created") if len(calls) == 1 else None
 
 
+def same_samples(context: Context) -> Iterator[Finding]:
+    """Report engines that are given the same samples, which no loader of torch brought.
+
+    They are no made-up data, which may be equal by equal seeds: they came again.
+    """
+    for taken in _together(context, ENGINE_TAKES, "engine", "group"):
+        first = {rank: tuple(one["inputs"]) for rank, (one, _) in taken.items()}
+        if len({*first.values()}) > 1 or len({*first[min(first)]}) < _DIFFERENT_INPUTS:
+            continue
+        yield conclude(
+            "D.2.2",
+            "engines-take-the-same",
+            cause="no-distributed-sampler",
+            ranks=taken,
+            places={rank: context.place(call.where, "runs") for rank, (_, call) in taken.items()},
+            facts=[
+                Fact(kind="inputs-equal", values={"passes": len(first[min(first)])}),
+                Fact(kind="samples-came-again", ranks=tuple(taken)),
+            ],
+            confidence="likely",
+        )
+        return
+
+
 def stages_read_apart(context: Context) -> Iterator[Finding]:
     """Report a pipeline whose last stage has labels of other micro-batches than its first one.
 
@@ -291,4 +318,4 @@ def _together(context: Context, op: str, *keys: str) -> list[dict[int, tuple[Not
     return [one for one in reversed(found.values()) if len(one) > 1]
 
 
-RULES = (settings_apart, buffers_apart, stages_read_apart, divided_twice)
+RULES = (settings_apart, buffers_apart, same_samples, stages_read_apart, divided_twice)

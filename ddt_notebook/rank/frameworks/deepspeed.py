@@ -258,6 +258,7 @@ class DeepSpeed(Framework):
             __tracebackhide__ = True
             if (passes := self._passes.get(id(self_))) is not None:
                 passes.forwards += 1
+            self._values.takes(self_, args, kwargs)
             return forward(self_, *args, **kwargs)
 
         @functools.wraps(backward)

@@ -19,15 +19,17 @@ import torch
 
 from ...model.frameworks.deepspeed import (
     ENGINE_HOLDS,
+    ENGINE_TAKES,
     ENGINE_USES,
     LOSS_DIVIDED,
     STAGE_READS,
     StageData,
 )
-from ..probes import loss_graph
+from ..probes import evaluations, loss_graph
 from ..probes.fingerprints import choose, joint_content, on_cpu, shape_text
 from ..probes.objects import optimizer_settings
 from ..user_signals import left_out
+from .repeated_inputs import RepeatedInputs
 
 #: Settings and modules of an engine that are looked at, and the longest name of a buffer.
 _MOST_SETTINGS, _MOST_MODULES, _LONGEST = 24, 2000, 80
@@ -50,6 +52,8 @@ class _Engine:
     steps: int = 0
     micro_batches: int = 0
     divided: list[bool] = field(default_factory=list)
+    #: Its inputs, while it is not known whether they are samples that come again.
+    inputs: RepeatedInputs | None = field(default_factory=RepeatedInputs)
 
 
 class EngineValues:
@@ -101,6 +105,24 @@ class EngineValues:
                 kept = {name: one for name, one in known.buffers.items() if now.get(name) == one}
                 self._write(ENGINE_HOLDS, known, buffers=kept)
         known.buffers = None
+
+    def takes(self, engine: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Note samples that come again as the inputs of a pass, unless a loader brought them.
+
+        What loaders bring is recorded by its samples.
+        """
+        known = self._engines.get(id(engine))
+        log = known.inputs if known is not None and known.group else None
+        if known is None or log is None or not torch.is_grad_enabled():
+            return
+        if evaluations.RECORD.loaded:
+            known.inputs = None
+        elif engine.module.training:
+            with left_out():
+                if log.passes((*inputs, *named.values())):
+                    self._write(ENGINE_TAKES, known, inputs=log.first)
+            if log.done:
+                known.inputs = None
 
     def passes_back(self, engine: Any, loss: Any, accumulates: int) -> None:
         """Note a loss that is divided already by what an engine divides it by."""

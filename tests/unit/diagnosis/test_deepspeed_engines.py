@@ -12,6 +12,7 @@ from ddt_notebook.model import Call, Finding
 from ddt_notebook.model.frameworks.deepspeed import (
     ENGINE,
     ENGINE_HOLDS,
+    ENGINE_TAKES,
     ENGINE_USES,
     LOSS_DIVIDED,
     STAGE_READS,
@@ -83,6 +84,19 @@ def test_buffers_that_stay_different() -> None:
 def test_buffers_that_are_equal_or_no_copies(group: int, buffers: dict[str, int]) -> None:
     first = noted(ENGINE_HOLDS, engine=1, group=7, buffers={"freqs": 1})
     assert not found((first,), (noted(ENGINE_HOLDS, engine=1, group=group, buffers=buffers),))
+
+
+@pytest.mark.parametrize(
+    ("other", "group", "told"),
+    [((1, 2, 3, 4), 7, True), ((1, 2, 3, 5), 7, False), ((1, 2, 3, 4), 8, False)],
+    ids=["same", "other", "of another model's part"],
+)
+def test_engines_that_take_the_same_samples(other: tuple[int, ...], group: int, told: bool) -> None:
+    mine = noted(ENGINE_TAKES, engine=1, group=7, inputs=(1, 2, 3, 4))
+    findings = found((mine,), (noted(ENGINE_TAKES, engine=1, group=group, inputs=other),))
+    assert [(one.symptom, one.cause) for one in findings] == (
+        [("D.2.2", "no-distributed-sampler")] * told
+    )
 
 
 def reads(inputs: Any, labels: Any) -> Call:
