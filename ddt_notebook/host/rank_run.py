@@ -475,7 +475,7 @@ def _unfinished(run: RankRun, known: CallList) -> dict[str, Any]:
     if handle.silent_s > SILENT_AFTER_S / 3 and handle.stopped:
         values["state"] = "stopped"
     if (values["state"] in MOVING or in_graph) and run.cpu_share is not None:
-        status = handle.status if values["state"] == "running" else None
+        status = handle.status if values["state"] == "running" or in_graph else None
         values["activity"] = Activity(
             cpu_share=round(run.cpu_share, 2),
             waits_for=status.waits_for if status is not None else "",
@@ -483,6 +483,7 @@ def _unfinished(run: RankRun, known: CallList) -> dict[str, Any]:
             held_by=status.held_by if status is not None else None,
             compiled=status.compiled if status is not None else None,
             thread_error=status.thread_error if status is not None else None,
+            threads_run=status.threads_run if status is not None else True,
         )
     return values
 

@@ -125,6 +125,9 @@ class Activity:
         How many files of an extension that it builds are compiled, and of how many.
     thread_error
         The exception that ended the thread for which it waits; None if it waits for none.
+    threads_run
+        Whether a thread of it runs, would run if it had a processor, or waits for a disk; True if
+        that was not looked at.
     """
 
     cpu_share: float
@@ -133,6 +136,7 @@ class Activity:
     held_by: int | None = None
     compiled: tuple[int, int] | None = None
     thread_error: RankError | None = None
+    threads_run: bool = True
 
     @property
     def computes(self) -> bool:
@@ -226,8 +230,12 @@ class RankReport:
 
     @property
     def stands_still(self) -> bool:
-        """Whether its process uses next to no processor time, as far as that was looked at."""
-        return self.activity is not None and self.activity.cpu_share < _STANDS_STILL
+        """Whether its process does nothing and waits for no processor, as far as was looked at.
+
+        On a busy machine a process that works may get next to no processor time.
+        """
+        seen = self.activity
+        return seen is not None and not seen.threads_run and seen.cpu_share < _STANDS_STILL
 
     @property
     def waits_for_ever(self) -> bool:

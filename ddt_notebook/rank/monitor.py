@@ -30,7 +30,7 @@ from ..wire.messages import (
 )
 from .branch_recorder import BranchRecorder
 from .probes import builds, ended_threads, polled_files
-from .probes.activity import holder_of_lock, main_thread_waits_for
+from .probes.activity import holder_of_lock, main_thread_waits_for, other_threads_run
 from .probes.flight import FlightReader
 from .probes.sockets import GroupSockets
 from .tracebacks import current_stack
@@ -140,4 +140,5 @@ class Monitor(threading.Thread):
             held_by=held_by,
             compiled=compiled,
             thread_error=ended,
+            threads_run=other_threads_run(),
         )

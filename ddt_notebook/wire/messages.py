@@ -488,7 +488,7 @@ class MonitorStatus(Message):
         Processor time that the process has used so far, in seconds.
     memory_bytes
         Resident set size.
-    waits_for, file, held_by, compiled, thread_error
+    waits_for, file, held_by, compiled, thread_error, threads_run
         As in `Activity`.
     at_s
         Time of the status, on the machine's monotonic clock in seconds.
@@ -505,6 +505,7 @@ class MonitorStatus(Message):
     held_by: int | None = None
     compiled: tuple[int, int] | None = None
     thread_error: RankError | None = None
+    threads_run: bool = True
     on_device: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from contextlib import suppress
 from pathlib import Path
+from threading import get_native_id
 
 from ...model.rank import WaitsFor
 
@@ -52,6 +54,27 @@ def main_thread_waits_for() -> tuple[WaitsFor, str]:
             return waits_for, file
         return "data", ""  # a pipe or a socket
     return "", ""
+
+
+def other_threads_run() -> bool:
+    """Whether a thread of this process besides the calling one runs, or waits for a processor.
+
+    TensorFlow's operations run in threads of its own, and so only where it is imported is that
+    looked at. True if it is not known.
+    """
+    if "tensorflow" not in sys.modules:
+        return True
+    own = str(get_native_id())
+    with suppress(OSError):
+        for thread in Path("/proc/self/task").iterdir():
+            if thread.name == own:
+                continue
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+                state = (thread / "stat").read_text(encoding="utf-8").rpartition(") ")[2][:1]
+                if state in ("R", "D"):
+                    return True
+        return False
+    return True
 
 
 def holder_of_lock() -> int | None:

@@ -270,13 +270,21 @@ def test_a_crash_of_tensorflows_profiler_is_no_fault_of_the_program(file: str) -
     assert bool(finding.fixes) != bool(told)
 
 
-def _in_a_graph(*, share: float, later: bool = True) -> Snapshot:
+def _in_a_graph(
+    *, share: float, later: bool = True, run: bool = False, left_for_s: float = 12.0
+) -> Snapshot:
     """Rank 0 is in a graph that rank 1 has ended; rank 1 waits in the next call, or has none."""
     graph = call("loop()", 4, shapes=(), dtypes=())
     ahead = (graph, all_reduce(7)) if later else (graph,)
     scene = snapshot(
-        rank(0, graph, blocked=True, activity=Activity(cpu_share=share)),
-        rank(1, *ahead, blocked=later, state="blocked" if later else "running"),
+        rank(0, graph, blocked=True, activity=Activity(cpu_share=share, threads_run=run)),
+        rank(
+            1,
+            *ahead,
+            blocked=later,
+            state="blocked" if later else "running",
+            blocked_s=left_for_s,
+        ),
         outcome="hung",
     )
     given = (ExecutedGraph(name="loop()", given=(number,)) for number in (4, 3))
@@ -295,7 +303,16 @@ def test_a_worker_that_has_ended_a_graph_keeps_another_inside_of_it() -> None:
     assert given == [(4,), (3,)]
 
 
-@pytest.mark.parametrize("scene", [{"share": 0.9}, {"share": 0.01, "later": False}])
+@pytest.mark.parametrize(
+    "scene",
+    [
+        {"share": 0.9},
+        {"share": 0.01, "later": False},
+        {"share": 0.0, "run": True},
+        {"share": 0.0, "left_for_s": 2.0},
+    ],
+    ids=["computes", "the other runs", "gets no processor", "for a moment"],
+)
 def test_a_worker_at_work_inside_of_a_graph_may_still_end_it(scene: dict[str, Any]) -> None:
     seen = _in_a_graph(**scene).ranks
     assert not cannot_complete(waits(seen), seen)
