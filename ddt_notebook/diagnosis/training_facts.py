@@ -278,6 +278,10 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     ),
     "updates-of-one-replica": "every update of the optimizer was that of one replica",
     "given": lambda f: f"{f.values['what']} is {f.values['value']} on {ranks_text(f.ranks)}",
+    "samples-read": lambda f: (
+        f"the first samples of {ranks_text(f.ranks)} are "
+        + ", ".join(map(str, f.values["first"][:_INDICES]))
+    ),
     "given-at": "{name} comes from {place} on {ranks}",
     "pipelines-equal": lambda f: (
         "the pipelines of all workers are equal, with all their constants"

@@ -302,6 +302,7 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         f"{_model(f.values)} is not wrapped in DDP: each rank trains its own copy, and they drift "
         "apart"
     ),
+    "stage-loaders-differ": "{ranks} are stages of one model and read other samples",
     "given-alike": _given_alike,
     "given-apart": _given_apart,
     "trained-without-strategy": (

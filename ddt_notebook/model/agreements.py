@@ -75,8 +75,8 @@ class RankAgreements:
     axes: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
-#: Tensors of a batch, of which a fingerprint is kept.
-BATCH = ("tokens", "labels")
+#: Tensors of a batch, or computed from one, of which a fingerprint is kept.
+BATCH = ("tokens", "labels", "input of layers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,12 @@ pytest.importorskip("megatron.core", reason="make test-megatron installs it")
 
 __all__ = ["_no_process_is_left"]
 
+LOADS = "iterator = iter(DataLoader(rows, batch_size=MICRO_BATCH, shuffle=True))"
+SHUFFLES = """
+from torch.utils.data import DataLoader
+
+rows = torch.arange(32 * (SEQUENCE + 1)).cuda().reshape(32, -1) % VOCABULARY
+"""
 #: Programs with the number of ranks.
 HEALTHY = {
     "tensor": (2, gpt(2, 1)),
@@ -34,6 +40,12 @@ HEALTHY = {
     "pipeline": (2, gpt(1, 2)),
     "data": (2, gpt(1, 1)),
     "evaluates": (2, program(gpt(1, 2), "after a step", EVALUATES)),
+    "stages shuffle alike": (
+        2,
+        program(gpt(1, 2), "before the data", SHUFFLES + "torch.manual_seed(seed)").replace(
+            "iterator = batches(data_seed)", LOADS
+        ),
+    ),
     "saves": (2, program(gpt(2, 1), "at the end", SAVES)),
     "variables of the notebook": (2, at_top_level(gpt(2, 1))),
     "variables of a pipeline": (2, at_top_level(gpt(1, 2))),
@@ -134,6 +146,14 @@ FAULTS = {
         FORWARD.replace(
             "labels=tokens[:, 1:])", "labels=(tokens[:, 1:] + dist.get_rank()) % VOCABULARY)"
         ),
+    ),
+    "stages shuffle by their own seeds": (
+        program(gpt(1, 2), "before the data", SHUFFLES + "torch.manual_seed(seed + rank)").replace(
+            "iterator = batches(data_seed)", LOADS
+        ),
+        "D.2.4",
+        "megatron-stages-read-apart",
+        LOADS,
     ),
     "clips by the norm of its part": (
         program(

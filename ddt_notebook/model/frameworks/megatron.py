@@ -24,10 +24,11 @@ FRAMEWORK = Description(
         "seed": "megatron-seeds-differ",
         "tokens": "megatron-tokens-differ",
         "labels": "megatron-tokens-differ",
+        "input": "megatron-tokens-differ",
         "norm": "megatron-clipped-by-parts",
         "parameter": "megatron-parameters-differ",
         **{f"{axis}_parallel_size": "megatron-sizes-differ" for axis in _SIZES},
     },
-    effects=frozenset({"parameter", "norm"}),
+    effects=frozenset({"parameter", "norm", "input"}),
     alike={("tokens", "data"): "megatron-data-undivided"},
 )

@@ -55,11 +55,13 @@ _SCHEDULES = (
 _ALIKE = ("num_microbatches", "seq_length", "micro_batch_size")
 #: Steps, micro-batches and clipped gradients of a run that are recorded; more of them would only
 #: repeat the same.
-_MOST_STEPS, _MOST_TOKENS, _MOST_CLIPPED = 1000, 4, 4
+_MOST_STEPS, _MOST_TOKENS, _MOST_CLIPPED, _MOST_INPUTS = 1000, 4, 4, 4
 #: How the descriptions of its groups end.
 _GROUP_ENDS = ("_GROUP", "_GROUP_WITH_CP", "_GROUP_GLOO", "_WITH_CP_GLOO")
 #: With more bytes of parameters than this, fingerprints would delay a step.
 _MOST_BYTES = 1 << 30
+#: The same for an activation, of which there are several in a step.
+_MOST_INPUT_BYTES = 1 << 26
 #: Attributes of a configuration with the share of elements that dropout drops.
 _DROPOUT = ("hidden_dropout", "attention_dropout")
 
@@ -214,6 +216,24 @@ class Megatron(Framework):
         embedding = getattr(module, "VocabParallelEmbedding", None)
         if embedding is not None:
             embedding.forward = self._recording(embedding.forward, self._embeds)
+        layer = getattr(module, "ColumnParallelLinear", None)
+        if layer is not None:
+            self._watch_inputs(layer)
+
+    def _watch_inputs(self, layer: Any) -> None:
+        """Note what the first layers are given of which each rank has some of the outputs."""
+        original, counts = layer.forward, self._counts
+
+        @functools.wraps(original)
+        def forward(self_: Any, input_: Any, *args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            if counts["input"] < _MOST_INPUTS and _state() is not None:
+                counts["input"] += 1
+                with UNSIMULATED:
+                    self._given_to_layer(self_, input_)
+            return original(self_, input_, *args, **kwargs)
+
+        layer.forward = forward
 
     def _watch_labels(self, name: str, module: ModuleType) -> None:
         original = getattr(module, name, None)
@@ -323,6 +343,17 @@ class Megatron(Framework):
                 self._note("tokens", value, number, "tensor", tensor, where)
                 if torch.is_grad_enabled():
                     self._note("tokens", value, number, "data", data, where, differs=True)
+
+    def _given_to_layer(self, layer: Any, given: object) -> None:
+        tensor = _members(_state(), _TENSOR)
+        divided = any(getattr(layer, one, False) for one in ("is_expert", "sequence_parallel"))
+        if divided or len(tensor) < 2 or not isinstance(given, torch.Tensor):
+            return
+        if local_bytes([given]) <= _MOST_INPUT_BYTES:
+            value, number = f"{fingerprint(local(given)):016x}", self._counts["input"]
+            self._note(
+                "input of layers", value, number, "tensor", tensor, user_line(sys._getframe(2))
+            )
 
     def _compares_labels(self, given: Mapping[str, Any]) -> None:
         labels = given.get("target")
