@@ -67,12 +67,13 @@ def _sends(context: Context, ranks: list[int]) -> bool:
 
 
 def _first_passes(partition: RankPartition) -> dict[Position, Epoch]:
-    """The first recorded pass of each loader over samples with an index, by the loader's line."""
+    """The first pass in this run of each loader over samples with an index, by its line."""
     found: dict[Position, Epoch | None] = {}
     for loader in partition.loaders:
-        if loader.made_at is not None and loader.indexed and loader.epochs:
+        first = next((one for one in loader.epochs if one.run == partition.run), None)
+        if loader.made_at is not None and loader.indexed and first is not None:
             known = loader.made_at in found  # one line may make several
-            found[loader.made_at] = None if known else loader.epochs[0]
+            found[loader.made_at] = None if known else first
     return {line: one for line, one in found.items() if one is not None}
 
 

@@ -22,17 +22,21 @@ SAME, OTHER = (3, 1, 2), (4, 0)
 def found(
     *read: tuple[int, ...],
     axes: tuple[dict[str, tuple[int, int]], ...] = PIPELINE,
+    run: int = 1,
     calls: tuple[Any, ...] = (),
     **fields: Any,
 ) -> list[Finding]:
     loaders = [
-        replace(LOADER, epochs=(Epoch(number=1, batches=2, samples=4, first=first),), **fields)
+        replace(
+            LOADER, epochs=(Epoch(number=1, run=1, batches=2, samples=4, first=first),), **fields
+        )
         for first in read
     ]
     scene = snapshot(
         *(rank(number, *calls) for number in range(len(read))),
         partition=tuple(
-            RankPartition(rank=number, loaders=(one,)) for number, one in enumerate(loaders)
+            RankPartition(rank=number, run=run, loaders=(one,))
+            for number, one in enumerate(loaders)
         ),
         agreements=tuple(
             RankAgreements(rank=number, framework="megatron-core", axes=one)
@@ -54,6 +58,7 @@ def test_equal_samples_replicas_and_what_one_stage_sends_are_silent() -> None:
     assert not found(SAME, SAME)
     assert not found(SAME, SAME[:2]), "one stage has read less so far"
     assert not found(SAME, ()), "nothing was read"
+    assert not found(SAME, OTHER, run=2), "an earlier run has left its loaders"
     assert not found(SAME, OTHER, axes=({"data": (0, 2)}, {"data": (1, 2)}))
     assert not found(SAME, OTHER, calls=(call("broadcast", 5, members=(0, 1)),))
     assert not found(SAME, OTHER, indexed=False), "samples without an index"
