@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from ddt_notebook.model import Call, RankReport
@@ -50,12 +50,21 @@ class Communication:
             return {}
         return found
 
-    def is_opaque(self, shapes: dict[str, int]) -> bool:
-        """Whether something large other than a parameter was sent: a bucket or an activation."""
+    def is_opaque(self, shapes: dict[str, int], beside: Container[str] = ()) -> bool:
+        """Whether something large other than a parameter was sent: a bucket or an activation.
+
+        Parameters
+        ----------
+        shapes
+            How many parameters have each shape.
+        beside
+            Shapes of parameters that another optimizer steps.
+        """
         sent = [shape for shape in self.reduced + self.broadcast if shape not in shapes]
         whole = all_elements(shapes)
         return bool(self.other) or any(
-            elements(shape) > _METRIC or 1 < elements(shape) == whole for shape in sent
+            (elements(shape) > _METRIC and shape not in beside) or 1 < elements(shape) == whole
+            for shape in sent
         )
 
     def passes_activations(self, shapes: dict[str, int]) -> bool:

@@ -10,6 +10,7 @@ from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.communication import communication
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.gradients import shared_and_own
+from ddt_notebook.diagnosis.reductions import exchanged_by_calls
 from ddt_notebook.diagnosis.replicas import Replicas
 from ddt_notebook.model import Fact, Finding, Place
 from ddt_notebook.model.finding import Values
@@ -64,9 +65,11 @@ def settings_differ(context: Context) -> Iterator[Finding]:
         before = None if group.first.wrapper or step is None else group.before(step)
         if step is None or before is None or group.apart(before):
             continue
-        if shared_and_own(group)[0] != set(range(len(group.first.watched))):
+        every = set(range(len(group.first.watched)))
+        if shared_and_own(group)[0] != every and not exchanged_by_calls(context, group):
             continue
-        if settings := _differing_settings(group, before):
+        at = step if _parted_by_rates(group) else before
+        if settings := _differing_settings(group, at):
             yield _different_settings(context, group, step, settings)
 
 
@@ -109,11 +112,7 @@ def _in_ddp(context: Context, group: Replicas, step: int) -> Finding | None:
     if before is None:
         return _apart_from_the_start(context, group)
     unequal = [r for r, o in group.ranks.items() if o.synchronised < o.steps]
-    scheduled = _scheduled_apart(group) or (
-        # between two sampled steps, nothing but the schedules is known to have parted the ranks
-        _parted_by_schedules(group) and not any(o.changed_before for o in group.ranks.values())
-    )
-    settings = _differing_settings(group, step if scheduled else before)
+    settings = _differing_settings(group, step if _parted_by_rates(group) else before)
     if settings:
         return _different_settings(context, group, step, settings)
     if unequal and _averages_itself(context, group):
@@ -204,6 +203,18 @@ def _scheduled_apart(group: Replicas) -> dict[int, int]:
     """Return how often each rank's schedulers stepped; empty if equally often."""
     found = {r: sum(s.steps for s in one.schedules) for r, one in group.ranks.items()}
     return found if len(set(found.values())) > 1 else {}
+
+
+def _parted_by_rates(group: Replicas) -> bool:
+    """Whether the rates of the step at which the ranks were seen apart may have parted them.
+
+    Between two sampled steps, nothing but the schedules is known to have done so.
+    """
+    if _scheduled_apart(group):
+        return True
+    return _parted_by_schedules(group) and not any(
+        one.changed_before for one in group.ranks.values()
+    )
 
 
 def _set_by_hand(context: Context, group: Replicas) -> dict[int, Place | None]:

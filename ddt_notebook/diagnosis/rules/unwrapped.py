@@ -11,13 +11,13 @@ from ddt_notebook.diagnosis import replicas
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.communication import communication, elements
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.diagnosis.gradients import factor, overwritten, shared_and_own
+from ddt_notebook.diagnosis.gradients import overwritten, shared_and_own
+from ddt_notebook.diagnosis.reductions import all_reduced_together, reducing, steps_of
 from ddt_notebook.diagnosis.replicas import Replicas
 from ddt_notebook.model import Fact, Finding, Place
 from ddt_notebook.model.collective import shape_label
 from ddt_notebook.model.finding import Confidence
-from ddt_notebook.model.frameworks import known_operation, meets_by_tensor
-from ddt_notebook.model.rank import RankReport
+from ddt_notebook.model.frameworks import known_operation
 from ddt_notebook.model.training import NO_GRADIENT, OptimizerTraining, UsedModule
 from ddt_notebook.program.parse import Document
 from ddt_notebook.program.program import Program
@@ -224,7 +224,7 @@ def _in_a_group(context: Context) -> bool:
 
 def _judge(context: Context, group: Replicas) -> Finding | None:
     shapes = group.first.shapes
-    reports = {rank: _reducing(context, rank) for rank in group.ranks}
+    reports = {rank: reducing(context, rank) for rank in group.ranks}
     if _is_beside_ddp(context, group):  # what DDP sends are gradients of another model
         reports = {
             rank: replace(one, calls=tuple(c for c in one.calls if c.source == "call log"))
@@ -237,7 +237,13 @@ def _judge(context: Context, group: Replicas) -> Finding | None:
     observed = _own_gradients(context, group) or _other_optimizer_reduces(context, group)
     if observed is not None:
         return observed
-    if any(one.is_opaque(shapes) for one in sent.values()):
+    beside = {
+        shape
+        for training in context.snapshot.training
+        for one in training.optimizers
+        for shape in one.shapes
+    }
+    if any(one.is_opaque(shapes, beside) for one in sent.values()):
         return _started_apart(context, group, {})  # one bucket may hold all gradients
     if all(reduced.values()):
         fewest = min(reduced.values(), key=lambda r: sum(r.values()))
@@ -383,10 +389,10 @@ def _partly_reduced(context: Context, group: Replicas, reduced: dict[str, int]) 
     names = [first.watched[at] for at in sorted(never)]
     equal_later = any(not group.apart(step) for step in group.states if step)
     rounds = min(reduced.get(shape, 0) // times for shape, times in first.shapes.items())
-    if always and max(reduced.values(), default=0) >= _steps(context, first):
+    if always and max(reduced.values(), default=0) >= steps_of(context, first):
         kind = "some-gradients-not-reduced"
         confidence: Confidence = "possible" if _own_parts(group, never, always) else "likely"
-    elif rounds >= _steps(context, first) and not equal_later:
+    elif rounds >= steps_of(context, first) and not equal_later:
         kind = "other-tensors-reduced"
         confidence = "likely"
     else:
@@ -567,7 +573,7 @@ def _started_apart(context: Context, group: Replicas, reduced: dict[str, int]) -
     start = min(group.states)
     if group.first_apart != start or start or _compares(context, group):
         return None
-    if not _all_reduced_together(context, group, reduced):
+    if not all_reduced_together(context, group, reduced):
         return None
     if any(group.gradients_apart(step) for step in group.stepped):
         return None
@@ -593,36 +599,6 @@ def _started_apart(context: Context, group: Replicas, reduced: dict[str, int]) -
     )
 
 
-def _all_reduced_together(context: Context, group: Replicas, reduced: dict[str, int]) -> bool:
-    """Whether all ranks reduced each parameter's gradient in every step and sent nothing else."""
-    shapes = group.first.shapes
-    steps = _steps(context, group.first)
-    one_by_one = all(reduced.get(shape, 0) >= times * steps for shape, times in shapes.items())
-    if not one_by_one and factor(group, lambda state: state.local) is None:
-        return False
-    sent = [communication(_reducing(context, rank)).broadcast for rank in group.ranks]
-    if one_by_one:
-        return not any(broadcast[shape] for broadcast in sent for shape in shapes)
-    return not any(map(len, sent))
-
-
-def _reducing(context: Context, rank: int) -> RankReport:
-    """Return what a rank did; where tensors have names, from its first reduction on.
-
-    What was broadcast before may be the optimizer's state: that of the parameters would have made
-    them equal.
-    """
-    report = context.reports[rank]
-    if not meets_by_tensor(context.snapshot.framework):
-        return report
-    reductions = (
-        at
-        for at, call in enumerate(report.calls)
-        if (operation := known_operation(call.op)) is not None and operation.reduces
-    )
-    return replace(report, calls=report.calls[next(reductions, 0) :])
-
-
 def _in_smaller_groups(context: Context, group: Replicas) -> bool:
     """Whether the cell reduces in groups without some of the ranks: each may train a model."""
     return any(
@@ -637,14 +613,6 @@ def _has_gradients(group: Replicas, position: int) -> bool:
         state.gradients[position] != NO_GRADIENT
         for step in group.stepped
         for state in group.states[step].values()
-    )
-
-
-def _steps(context: Context, optimizer: OptimizerTraining) -> int:
-    """Return the steps on these parameters; each round may build a new optimizer for them."""
-    return max(
-        sum(one.steps for one in training.optimizers if one.watched == optimizer.watched)
-        for training in context.snapshot.training
     )
 
 

@@ -44,6 +44,15 @@ def test_float32_against_float64_aborts():
     assert fact(finding, "died-of-it").values["signal"] == 6
 
 
+def test_another_number_of_tensors_is_no_other_type():
+    fewer = call("grouped_allreduce", 3, shapes=((4,), (2,)), dtypes=("float32",) * 2)
+    more = replace(fewer, shapes=((4,), (2,), (2,)), dtypes=("float32",) * 3)
+    mixed = replace(more, dtypes=("float32", "float64", "float32"))
+    for other, cause in ((more, "shape-differs"), (mixed, "dtype-differs")):
+        scene = snapshot(rank(0, fewer, blocked=True), rank(1, other, blocked=True))
+        assert only(diagnose(scene)).cause == cause
+
+
 def test_a_swap_in_two_branches_is_found_by_the_text_of_the_lines():
     lines = ["dist.all_reduce(a)", "dist.all_reduce(b)"]
     a, b = ((lambda n, t=t: replace(at(n), code=t)) for t in lines)

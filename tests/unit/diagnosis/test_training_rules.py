@@ -390,6 +390,56 @@ def test_averaged_gradients_of_copies_that_were_never_equal() -> None:
     assert facts(finding)["apart-throughout"].values["name"] == "model.0.weight"
 
 
+@pytest.mark.parametrize(
+    ("shape", "named"),
+    [
+        ((6, 4), True),  # a parameter of the other model
+        ((6, 5), False),  # a bucket
+    ],
+)
+def test_a_second_model_hides_no_copies_that_were_never_equal(
+    shape: tuple[int, ...], named: bool
+) -> None:
+    other = optimizer(
+        (1, 1), (2, 2), wrapper="", model="other", watched=("a", "b"), shapes={"6×4": 1, "4": 1}
+    )
+    calls = [*BOTH_REDUCED, all_reduce(shapes=((6, 4),)), all_reduce(shapes=(shape,))]
+    ranks = [
+        RankTraining(
+            rank=number,
+            backwards=3,
+            optimizers=(optimizer((start, 2), (start + 2, 4), wrapper=""), other),
+        )
+        for number, start in enumerate((1, 7))
+    ]
+    report = diagnose(trained(*ranks, reports=[rank(0, *calls), rank(1, *calls)]))
+    assert [one.cause for one in report.findings] == ["replicas-start-apart"] * named
+
+
+def with_plateau(*rates: float, **fields: Any) -> OptimizerTraining:
+    """An optimizer whose rank had these rates before its steps, which moved it accordingly."""
+    moved = ((1, round(10 * sum(rates[: step + 1]))) for step in range(len(rates)))
+    at_steps = zip(states(*moved), rates, strict=True)
+    plateau = Schedule(kind="ReduceLROnPlateau", steps=2, where=at(7))
+    return replace(
+        optimizer(*((1, 1) for _ in rates), wrapper="", **fields),
+        states=tuple(replace(state, rates=(rate,)) for state, rate in at_steps),
+        schedules=(plateau,),
+    )
+
+
+def test_schedules_that_part_ranks_whose_gradients_calls_have_averaged() -> None:
+    """Also if the rates are equal again at the end."""
+    late, early = (0.2, 0.2, 0.2, 0.1), (0.2, 0.2, 0.1, 0.1)
+    calls = BOTH_REDUCED * 3
+    sent = [rank(0, *calls), rank(1, *calls)]
+    finding = only(found(with_plateau(*late), with_plateau(*early), reports=sent))
+    assert (finding.cause, finding.places[0].line) == ("ranks-diverged-learning-rate", 7)
+    (alone,) = found(with_plateau(*late), with_plateau(*early)).findings
+    assert alone.cause == "model-not-wrapped", "nothing was averaged"
+    assert not found(with_plateau(*late), with_plateau(*late), reports=sent).findings
+
+
 def test_copies_that_differ_on_purpose_are_silent() -> None:
     assert averaged(BOTH_REDUCED[0]).ok, "not every parameter"
     assert averaged(*BOTH_REDUCED, shapes={"4×4": 2, "4": 1}).ok, "one of two of a shape"
