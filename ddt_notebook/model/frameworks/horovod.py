@@ -65,7 +65,9 @@ FRAMEWORK = Description(
         "collective-under-rank-condition": "horovod-rank-alone",
         "different-groups": "horovod-names-differ",
         "groups-in-opposite-order": "horovod-order-differs",
+        "no-distributed-sampler": "horovod-data-undivided",
         "replicas-start-apart": "horovod-not-broadcast",
+        "sampler-for-wrong-rank": "horovod-data-undivided",
         "uneven-iterations": "horovod-steps-differ",
     },
 )
