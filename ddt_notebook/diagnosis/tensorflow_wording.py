@@ -39,6 +39,16 @@ def _batches_read(fact: Fact) -> str:
 
 TITLES: dict[str, str | Callable[[Finding], str]] = {
     "workers-apart": _workers_apart,
+    "graph-numbers-apart": lambda f: (
+        f"{f.values['graph']} computes with another number on each worker: "
+        + listing(
+            [
+                f"{number:.6g} on rank {rank}"
+                for rank, number in zip(f.values["holding"], f.values["numbers"], strict=True)
+            ]
+        )
+    ),
+    "pipelines-apart": "the workers prepare the data that they distribute in other ways",
     "left-graph": (
         "{ranks} ended {call}, and another worker still waits for {it|them} inside of it{wait}"
     ),
@@ -82,6 +92,12 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
             ]
         )
     ),
+    "one-model-trained": ("all workers train one model: each gives it gradients of something else"),
+    "steps-of-pipelines": lambda f: "; ".join(
+        f"on rank {rank}: {', '.join(steps)}"
+        for rank, steps in zip(f.ranks, f.values["steps"], strict=True)
+    ),
+    "function-of-step": "the functions of {step} have other operations or numbers",
     "checkpoints-differ": lambda f: (
         "each worker restored a checkpoint that holds something else: "
         + listing(

@@ -8,6 +8,38 @@ from .position import Position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineStep:
+    """A step of a pipeline of ``tf.data``.
+
+    Attributes
+    ----------
+    name
+        Its class, such as ``"ParallelMap"``.
+    content
+        A fingerprint of its functions: their operations and numbers; 0 if it has none.
+    """
+
+    name: str
+    content: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineNumbers:
+    """The numbers with which a graph computes at one line.
+
+    Attributes
+    ----------
+    where
+        The user's line.
+    numbers
+        Constants with a fraction, in the order of the graph.
+    """
+
+    where: Position
+    numbers: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DistributedData:
     """A data set that a strategy of several workers was given to train with.
 
@@ -25,6 +57,8 @@ class DistributedData:
         Whether the order is drawn anew on each worker, without a seed.
     shuffled_before_share
         Whether that happens before the worker takes its share: then shares hold the same samples.
+    steps
+        Its steps, the first one first; empty if they cannot be read.
     """
 
     where: Position | None = None
@@ -32,6 +66,7 @@ class DistributedData:
     content: str = ""
     shuffled: bool = False
     shuffled_before_share: bool = False
+    steps: tuple[PipelineStep, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,11 +213,17 @@ class ExecutedGraph:
     given
         The whole numbers that it was given last, if it has collectives in a loop; they may be how
         often the loop goes round.
+    numbers
+        The numbers with which it computes, by line.
+    form
+        A fingerprint of its operations and the shapes of their results; 0 if it is not known.
     """
 
     name: str
     where: tuple[Position | None, ...] = ()
     given: tuple[int, ...] = ()
+    numbers: tuple[LineNumbers, ...] = ()
+    form: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -280,6 +280,21 @@ SILENT = {
         "tensorflow-workers-differ",
         "checkpoint.restore(saved[rank])",
     ),
+    "another number in the graph of each worker": (
+        CUSTOM_LOOP.replace(_LOSS, f"{_LOSS} * (0.5 + rank)"),
+        "tensorflow-workers-differ",
+        f"loss = {_LOSS} * (0.5 + rank)",
+    ),
+    "another function of each worker's data": (
+        program(
+            FIT,
+            "before the model",
+            "noise = tf.random.normal if rank else tf.zeros\n"
+            "dataset = dataset.map(lambda x, y: (x + noise(tf.shape(x)), y))",
+        ),
+        "tensorflow-workers-differ",
+        _FITS,
+    ),
     "gradients that nobody sums": (
         CUSTOM_LOOP.replace("_variables))\n        a", f"_variables), {_NOT_SUMMED})\n        a"),
         "tensorflow-workers-differ",

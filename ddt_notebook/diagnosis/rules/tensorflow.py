@@ -21,6 +21,8 @@ from .tensorflow_shown import own_results
 from .tensorflow_workers import (
     adapted_apart,
     not_finite,
+    numbers_apart,
+    pipelines_apart,
     trained_together,
     uneven_shares,
     variables_apart,
@@ -610,6 +612,8 @@ RULES = (
     adapted_apart,
     weighed_apart,
     variables_apart,
+    numbers_apart,
+    pipelines_apart,
     undivided_data,
     trained_alone,
     overlapping_shares,

@@ -16,6 +16,7 @@ from ddt_notebook.model.tensorflow import (
     MirroredState,
     MirroredVariables,
     PipelineRead,
+    PipelineStep,
     RankTensorFlow,
     RestoredCheckpoint,
     VariableWrite,
@@ -262,6 +263,75 @@ def weighed_apart(context: Context) -> Iterator[Finding]:
         if len({one.class_weight for one in together}) > 1:
             yield _of_own_data(context, "weighed-apart", {}, [one.where for one in together])
             return
+
+
+def numbers_apart(context: Context) -> Iterator[Finding]:
+    """Report graphs that are equal on all workers but for a number with which they compute."""
+    seen = context.snapshot.tensorflow
+    if not trained_together(context) or any(variables_apart(context)):
+        return
+    graphs = [{one.name: one for one in rank.graphs if one.form} for rank in seen]
+    for name in graphs[0]:
+        same = [of[name] for of in graphs if name in of]
+        together = [one.numbers for one in same]
+        lines = {tuple((x.where, len(x.numbers)) for x in numbers) for numbers in together}
+        if len(same) < len(seen) or len({one.form for one in same}) > 1 or len(lines) > 1:
+            continue  # other operations, or batches of another size
+        for at in zip(*together, strict=True):
+            apart = [x for x in zip(*(one.numbers for one in at), strict=True) if len({*x}) > 1]
+            if apart:
+                numbers = dict(zip((one.rank for one in seen), apart[0], strict=True))
+                yield _with_other(context, "graph-numbers-apart", numbers, at[0].where, name)
+                return
+
+
+def _with_other(
+    context: Context, kind: str, numbers: Mapping[int, float], where: Position, name: str
+) -> Finding:
+    place = context.place(where, "called")
+    return conclude(
+        "D.2.5",
+        kind,
+        cause=_DIFFER,
+        ranks=minority(grouped(numbers).values()),
+        places=dict.fromkeys(numbers, place),
+        values={"graph": name, "holding": tuple(numbers), "numbers": tuple(numbers.values())},
+        facts=[Fact(kind="one-model-trained")],
+        confidence="likely",
+    )
+
+
+def pipelines_apart(context: Context) -> Iterator[Finding]:
+    """Report data that the workers distribute at one line and prepare in other ways."""
+    seen = context.snapshot.tensorflow
+    if not trained_together(context):
+        return
+    for together in zip(*(one.data for one in seen), strict=False):
+        steps = dict(zip((one.rank for one in seen), (x.steps for x in together), strict=True))
+        lines = {(x.where, x.policy) for x in together}
+        if len(lines) > 1 or len({*steps.values()}) < 2 or () in steps.values():
+            continue
+        yield conclude(
+            "D.2.5",
+            "pipelines-apart",
+            cause=_DIFFER,
+            ranks=minority(grouped(steps).values()),
+            places={rank: context.place(together[0].where, "called") for rank in steps},
+            facts=[_other_step(steps), Fact(kind="one-model-trained")],
+            confidence="likely",
+        )
+        return
+
+
+def _other_step(steps: Mapping[int, tuple[PipelineStep, ...]]) -> Fact:
+    """The first step in which pipelines differ: other steps, or another function of one."""
+    names = {rank: tuple(one.name for one in of) for rank, of in steps.items()}
+    if len({*names.values()}) > 1:
+        return Fact(
+            kind="steps-of-pipelines", ranks=tuple(names), values={"steps": tuple(names.values())}
+        )
+    differs = (x[0].name for x in zip(*steps.values(), strict=True) if len({*x}) > 1)
+    return Fact(kind="function-of-step", values={"step": next(differs)})
 
 
 def _of_own_data(

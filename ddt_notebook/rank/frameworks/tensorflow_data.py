@@ -20,6 +20,7 @@ from ...model.tensorflow import (
     KerasFit,
     OptimizerUpdates,
     PipelineError,
+    PipelineStep,
     RankTensorFlow,
     SummedMean,
 )
@@ -28,6 +29,7 @@ from ..after_import import AfterImport
 from ..probes.call_sites import CallSite
 from ..user_signals import left_out
 from . import tensorflow_lines
+from .tensorflow_forms import form_of, numbers_of, steps_of
 from .tensorflow_lines import users_position
 from .tensorflow_losses import LossRecord
 from .tensorflow_replicas import ReplicaRecord
@@ -169,7 +171,11 @@ class TensorFlowRecord:
             known = self._lines.get(name)
             if known is None or known[0] is not operations:
                 where = tuple(self._losses.users_line(one) for one in operations)
-                self._lines[name] = operations, ExecutedGraph(name=name, where=where)
+                made = ExecutedGraph(name=name, where=where)
+                with left_out():  # operations that are not as usual
+                    numbers = numbers_of(graph, self._losses.users_line)
+                    made = replace(made, numbers=numbers, form=form_of(graph))
+                self._lines[name] = operations, made
             self._graphs[name] = self._lines[name][1]
             if not operations:  # they are in loops
                 self._graphs[name] = replace(self._graphs[name], given=_whole_numbers(given))
@@ -202,7 +208,7 @@ class TensorFlowRecord:
             return original(strategy, dataset, options)
         policy = dataset.options().experimental_distribute.auto_shard_policy.name
         frame = sys._getframe(1)
-        self._note_data(policy, dataset if policy == "OFF" else None, frame)
+        self._note_data(policy, dataset, frame)
         pipeline = self._distributed = _pipeline(policy, frame)
         pipeline.trains = pipeline.trains and dataset is not self._validates_with
         if policy in ("AUTO", "DATA"):  # then a worker gets a part of each batch
@@ -289,15 +295,20 @@ class TensorFlowRecord:
 
     def _note_data(self, policy: str, dataset: Any, frame: FrameType) -> None:
         if len(self._data) < _MOST and not _is_called_by(frame, _ONLY_READ):
-            content, shuffled = _content(dataset) if dataset is not None else ("", False)
+            own = policy in ("OFF", "function")  # TensorFlow does not divide it
+            content, shuffled = _content(dataset) if own else ("", False)
             where = users_position(frame)
+            steps: tuple[PipelineStep, ...] = ()
+            with left_out():  # a pipeline of the user's own kind
+                steps = steps_of(dataset)
             self._data.append(
                 DistributedData(
                     where=where,
                     policy=policy,
                     content=content,
                     shuffled=shuffled,
-                    shuffled_before_share=dataset is not None and _draws(dataset),
+                    shuffled_before_share=own and _draws(dataset),
+                    steps=steps,
                 )
             )
 

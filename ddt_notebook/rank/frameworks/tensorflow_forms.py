@@ -35,6 +35,15 @@ def numbers_of(graph: Any, users_line: _Line) -> tuple[LineNumbers, ...]:
     )
 
 
+def form_of(graph: Any) -> int:
+    """A fingerprint of the operations of a graph and the shapes of their results."""
+    form = 0
+    for op in _operations(graph, _DEEPEST):
+        shapes = [one.shape for one in op.outputs]
+        form = zlib.crc32(f"{op.type} {shapes}".encode(), form)
+    return form
+
+
 def steps_of(dataset: Any) -> tuple[PipelineStep, ...]:
     """The steps of a pipeline, the first one first."""
     return tuple(_step(one) for one in [*_steps(dataset)][:_MOST_STEPS])[::-1]

@@ -191,7 +191,7 @@ class LossRecord:
         """The user's line that made an operation."""
         if op in self._of_replicas:
             return self._of_replicas[op]
-        for frame in reversed(list(op.traceback)):
+        for frame in reversed(list(op.traceback or ())):
             found = position_of(frame.filename, frame.lineno, frame.name)
             if found is not None:
                 return found

@@ -13,14 +13,17 @@ from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition
 from ddt_notebook.model.rank import Activity
 from ddt_notebook.model.tensorflow import (
     AdaptedLayer,
+    DistributedData,
     ExecutedGraph,
     GraphResults,
     KerasFit,
+    LineNumbers,
     MirroredState,
     MirroredVariables,
     NotFiniteResult,
     OptimizerUpdates,
     PipelineRead,
+    PipelineStep,
     RankTensorFlow,
     RestoredCheckpoint,
     ShownResult,
@@ -355,3 +358,55 @@ def test_a_mean_of_the_chiefs_own_batch_may_be_an_estimate() -> None:
     report = diagnose(_showing("loss 0.52", 0.52, 0.61, estimate=True))
     assert not report.findings
     assert [one.cause for one in report.hints] == ["tensorflow-result-not-reduced"]
+
+
+def _computing(*numbers: float, line: int = 4, form: int = 1) -> dict[str, Any]:
+    lines = (LineNumbers(where=at(2), numbers=(0.5,)), LineNumbers(where=at(line), numbers=numbers))
+    return {"graphs": (ExecutedGraph(name="step()", numbers=lines, form=form),)}
+
+
+def test_a_number_of_a_graph_that_differs_is_told_at_its_line() -> None:
+    finding = only(diagnose(_workers(_computing(0.1, 2.5), _computing(0.1, 3.5))))
+    assert (finding.cause, finding.kind) == (_DIFFER, "graph-numbers-apart")
+    assert finding.values["numbers"] == (2.5, 3.5)
+    assert {place.line for place in finding.places.values()} == {4}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        _computing(0.1, 2.5),
+        _computing(0.1),
+        _computing(0.1, 3.5, line=5),
+        _computing(0.1, 3.5, form=2),
+        {},
+    ],
+    ids=["equal", "other operations", "other lines", "other shapes", "another graph"],
+)
+def test_numbers_of_graphs_with_other_operations_are_not_compared(other: dict[str, Any]) -> None:
+    assert not diagnose(_workers(_computing(0.1, 2.5), other)).findings
+
+
+def _preparing(*contents: int, line: int = 6) -> dict[str, Any]:
+    steps = [PipelineStep(name=name) for name in ("TensorSlice", "Batch")]
+    steps[1:1] = [PipelineStep(name="Map", content=content) for content in contents]
+    return {"data": (DistributedData(where=at(line), policy="AUTO", steps=tuple(steps)),)}
+
+
+@pytest.mark.parametrize(
+    ("other", "kind"),
+    [
+        (_preparing(8), "function-of-step"),
+        (_preparing(), "steps-of-pipelines"),
+        (_preparing(7), ""),
+        (_preparing(8, line=9), ""),
+        ({"data": (DistributedData(where=at(6), policy="AUTO"),)}, ""),
+    ],
+    ids=["another function", "other steps", "equal", "another line", "not known"],
+)
+def test_data_that_workers_prepare_in_other_ways(other: dict[str, Any], kind: str) -> None:
+    findings = diagnose(_workers(_preparing(7), other)).findings
+    assert [one.kind for one in findings] == ["pipelines-apart"] * bool(kind)
+    for finding in findings:
+        assert kind in [one.kind for one in finding.facts]
+        assert finding.ranks == [0, 1]
