@@ -184,7 +184,7 @@ class Megatron(Framework):
         for name in _SCHEDULES:
             original = getattr(module, name, None)
             if original is not None:
-                setattr(module, name, self._recording(original, self._begins_step))
+                setattr(module, name, self._recording(original, self._begins_step, of_step=True))
 
     def _watch_groups(self, module: ModuleType) -> None:
         initialize = getattr(module, "initialize_model_parallel", None)
@@ -242,7 +242,11 @@ class Megatron(Framework):
 
     @staticmethod
     def _recording(
-        original: Any, record: Callable[[Mapping[str, Any]], None], *, before_groups: bool = False
+        original: Any,
+        record: Callable[[Mapping[str, Any]], None],
+        *,
+        before_groups: bool = False,
+        of_step: bool = False,
     ) -> Any:
         signature = inspect.signature(original)
         defaults = {
@@ -268,7 +272,9 @@ class Megatron(Framework):
             __tracebackhide__ = True
             if before_groups or _state() is not None:
                 given = bound(args, kwargs)
-                if given:
+                if given and of_step:
+                    record(given)
+                elif given:
                     with UNSIMULATED:
                         record(given)
             return original(*args, **kwargs)
@@ -276,7 +282,7 @@ class Megatron(Framework):
         return call
 
     def _begins_step(self, given: Mapping[str, Any]) -> None:
-        where, state = user_line(sys._getframe(2)), _state()
+        where = user_line(sys._getframe(2))
         if self._last is None or not given.get("forward_only"):
             self._last = where
         self._counts["step"] += 1
@@ -295,6 +301,21 @@ class Megatron(Framework):
                 alike = self._alike.setdefault(len(self._given), [])
                 alike.append((self._of_last_step, number))
             return
+        with UNSIMULATED:
+            self._begins_other_step(given, models, config, where)
+        self._last_step = now
+
+    def _begins_other_step(
+        self,
+        given: Mapping[str, Any],
+        models: list[Any],
+        config: Any,
+        where: Position | None,
+    ) -> None:
+        """Note what a step is given that is not like the last one."""
+        state, number = _state(), self._counts["step"]
+        varies = getattr(config, "variable_seq_lengths", False)
+        dtype = getattr(config, "pipeline_dtype", None)
         begin = len(self._given)
         whole = _members(state, "get_model_parallel_group")
         for what in _ALIKE:
@@ -302,7 +323,7 @@ class Megatron(Framework):
                 self._note(what, given[what], number, "model", whole, where)
         stages = _members(state, "get_pipeline_model_parallel_group")
         self._note("pipeline_dtype", dtype, number, "pipeline", stages, where)
-        self._last_step, self._of_last_step = now, self._given[begin:]
+        self._of_last_step = self._given[begin:]
         if all(isinstance(model, torch.nn.Module) for model in models):
             new = [model for model in models if model not in self._models]
             self._models.update(new)

@@ -31,6 +31,9 @@ _LONGEST = 2 * _MOST_CALLERS  #: numbers of the lines before the last one
 _COMPARED = 4
 #: Innermost calls of which the stacks are kept.
 _MOST_INNER = 512
+#: The latest calls that are kept, those among which one like an unexpected one is looked for, and
+#: how many calls before these two are compared.
+_MOST_CALLS, _LOOKED_AT, _ALIKE = 2048, 64, 8
 
 #: The next files of torch and of a package, and the user's functions and instructions.
 _Way = tuple[int, ...]
@@ -69,13 +72,14 @@ class _Stack:
         All functions, so that no other one has the ``id`` of one of them.
     site
         The place of the call.
-    following
-        What was on the stack at the next call.
     """
 
     runs: tuple[_Run, ...]
     site: CallSite
-    following: _Stack | None = None
+
+
+#: What is expected before the first call: no stack is like it.
+_NO_STACK = _Stack(((((lambda: None).__code__,), -1),), CallSite())
 
 
 class CallSites:
@@ -88,14 +92,15 @@ class CallSites:
         self._known: dict[_Way, tuple[CallSite, tuple[object, ...]]] = {}
         #: By the innermost function and instruction, the latest one first.
         self._stacks: dict[tuple[int, int], list[_Stack]] = {}
-        self._last = _Stack((), CallSite())
+        #: What was on the stack at the latest calls, and where in it a call is that came before one
+        #: like the next. Steps repeat each other, but a layer's call may follow itself or another.
+        self._order: list[_Stack] = [_NO_STACK]
+        self._next = 0
 
     def of(self, frame: FrameType | None) -> CallSite:
         """The place that leads to a frame."""
-        expected = self._last.following
-        if expected is None:
-            return self._found(frame)
-        at, users = frame, frame
+        order, at_next = self._order, self._next
+        expected, at, users = order[at_next], frame, frame
         for codes, instruction in expected.runs:
             for code in codes:
                 if at is None or at.f_code is not code:
@@ -105,8 +110,35 @@ class CallSites:
                 if users is not None and users.f_lasti == instruction:
                     continue
             return self._found(frame)
-        self._last = expected
+        order.append(expected)
+        self._next = at_next + 1
+        if at_next >= _MOST_CALLS:
+            self._shorten()
         return expected.site
+
+    def _shorten(self) -> None:
+        """Forget the earliest calls."""
+        half = _MOST_CALLS // 2
+        del self._order[:half]
+        self._next -= half
+
+    def _came(self, stack: _Stack) -> None:
+        """Note a call that was not expected, and find one like it that came after the same ones."""
+        order = self._order
+        order.append(stack)
+        last, most = len(order) - 1, 0
+        for at in range(last - 1, max(0, last - _LOOKED_AT), -1):
+            if order[at] is stack:
+                alike = 1
+                while alike < min(_ALIKE, at) and order[at - alike] is order[last - alike]:
+                    alike += 1
+                if alike > most:
+                    self._next, most = at + 1, alike
+        if not most:
+            self._next = 0
+        if last >= 2 * _MOST_CALLS:
+            self._next = max(0, self._next - last // 2)
+            del order[: last // 2]
 
     def _found(self, frame: FrameType | None) -> CallSite:
         """The place that leads to a frame, where another stack was expected."""
@@ -117,7 +149,7 @@ class CallSites:
         if alike is not None:
             for stack in alike:
                 if _is_on(frame, stack.runs):
-                    self._last.following = self._last = stack
+                    self._came(stack)
                     return stack.site
         site, runs = self._walk(frame)
         if runs:
@@ -125,7 +157,7 @@ class CallSites:
                 self._stacks.clear()
             stack = _Stack(runs, site)
             self._stacks[inner] = [stack, *(alike or ())][:_COMPARED]
-            self._last.following = self._last = stack
+            self._came(stack)
         return site
 
     def _walk(self, frame: FrameType | None) -> tuple[CallSite, tuple[_Run, ...]]:

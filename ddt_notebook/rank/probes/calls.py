@@ -698,6 +698,7 @@ class CallLog:
     def _wrap_work(self) -> None:
         log, wait, is_completed = self, dist.Work.wait, dist.Work.is_completed
         early, works = early_reads.RECORD, self._works
+        known = works.known  # looked up here: a wait is short
 
         @functools.wraps(wait)
         def recorded_wait(work: Any, *args: Any, **kwargs: Any) -> Any:
@@ -706,9 +707,10 @@ class CallLog:
                 return wait(work, *args, **kwargs)
             if early.entered:
                 early.settled(work)
-            index, writer = works.get(work), log._ring
-            if index is None or writer is None or log._depth or _get_ident() != log._main:
+            handle, writer = known.get(id(work)), log._ring
+            if handle is None or writer is None or log._depth or _get_ident() != log._main:
                 return wait(work, *args, **kwargs)
+            index = handle.index
             writer.block(index, _clock())
             status = ring.FAILED
             try:
@@ -723,7 +725,7 @@ class CallLog:
                         log.failure_hook(error, now_s)
                 writer.end(index, status, now_s)
                 if status == ring.DONE:
-                    works.remove(work)
+                    known.pop(handle.key, None)
 
         @functools.wraps(is_completed)
         def recorded_is_completed(work: Any) -> Any:

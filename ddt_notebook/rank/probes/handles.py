@@ -6,7 +6,7 @@ import weakref
 from typing import Any
 
 
-class _Reference(weakref.ref[Any]):
+class Handle(weakref.ref[Any]):
     """A handle that is not kept alive, with its ``id`` and the index of its record."""
 
     __slots__ = ("index", "key")
@@ -21,29 +21,26 @@ class Handles:
     """
 
     def __init__(self) -> None:
-        known: dict[int, _Reference] = {}
+        known: dict[int, Handle] = {}
 
         def forget(reference: Any) -> None:
             known.pop(reference.key, None)
 
-        self._known, self._forget = known, forget
+        #: The handles by their ``id``.
+        self.known, self._forget = known, forget
 
     def add(self, handle: Any, index: int) -> None:
         """Note the record of the call that returned a handle."""
-        reference = _Reference(handle, self._forget)
+        reference = Handle(handle, self._forget)
         reference.key = key = id(handle)
         reference.index = index
-        self._known[key] = reference
+        self.known[key] = reference
 
     def get(self, handle: Any) -> int | None:
         """The index of a handle's record; None if there is none."""
-        found = self._known.get(id(handle))
+        found = self.known.get(id(handle))
         return None if found is None else found.index
-
-    def remove(self, handle: Any) -> None:
-        """Forget a handle whose call is complete."""
-        self._known.pop(id(handle), None)
 
     def clear(self) -> None:
         """Forget all of them."""
-        self._known.clear()
+        self.known.clear()

@@ -27,23 +27,22 @@ class SummedRecord:
 
     def __init__(self) -> None:
         self.sums: list[SummedForward] = []
+        #: Whether more sums are recorded.
+        self.watches = False
         self._left = 0
         self._thread: int | None = None
 
     def begin_run(self) -> None:
         """Begin a cell."""
         self.sums, self._left, self._thread = [], _MAX_EXAMINED, get_ident()
-
-    @property
-    def watches(self) -> bool:
-        """Whether more sums are recorded."""
-        return self._left > 0 and len(self.sums) < _MAX_RECORDED
+        self.watches = True
 
     def reduces(self, tensor: Any, members: tuple[int, ...], frame: FrameType) -> None:
         """Note a sum over the members of a group, if a module in training makes it."""
         if get_ident() != self._thread or type(tensor) is not torch.Tensor or tensor.dim() < 2:
             return
         self._left -= 1
+        self.watches = self._left > 0
         outermost = None
         inner: FrameType | None = frame
         while inner is not None:
@@ -74,6 +73,7 @@ class SummedRecord:
                 summed_at=user_line(frame),
             )
         )
+        self.watches = self._left > 0 and len(self.sums) < _MAX_RECORDED
 
 
 _MODULE = "nn/modules/module.py"
