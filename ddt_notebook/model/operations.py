@@ -81,8 +81,11 @@ class Operation:
         """The arguments of a call by the names of their parameters; extra arguments are dropped."""
         if not args:
             return dict(keywords)
+        # the usual numbers of arguments, in less time
         if len(args) == 1:
             return {self.parameters[0]: args[0], **keywords}
+        if len(args) == 2 and len(self.parameters) > 1:
+            return {self.parameters[0]: args[0], self.parameters[1]: args[1], **keywords}
         given = dict(zip(self.parameters, args, strict=False))
         if keywords:
             given.update(keywords)

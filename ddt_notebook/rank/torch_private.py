@@ -172,6 +172,16 @@ def operation_count(group: Any) -> int:
         return -1
 
 
+def operation_counter(group: Any) -> Callable[[], int] | None:
+    """A function that returns what `operation_count` does, in less time; None without a group.
+
+    Like torch's own function, it raises RuntimeError where the count is not known.
+    """
+    if group is None or (_missing and LIBRARY_COLLECTIVES in _missing):
+        return None
+    return group._get_sequence_number_for_group  # type: ignore[no-any-return]
+
+
 def use_group(model: Any, group: Any) -> None:
     """Make a DDP model use another process group (`MODELS_FOLLOW`)."""
     model._update_process_group(group)

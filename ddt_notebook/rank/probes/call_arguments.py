@@ -95,10 +95,14 @@ def described(given: Mapping[str, Any], operation: Operation) -> Tensors:
         objects = given.get(operation.objects)  # as many on each rank
         if isinstance(objects, (list, tuple)):
             shapes, dtypes = ((len(objects),),), (_OBJECT,)
-    split = operation.uneven and any(given.get(name) for name in _SPLIT_SIZES)
-    if not operation.outputs or split:
+    if not operation.outputs:
         return shapes, dtypes, ()
-    return shapes, dtypes, tuple(one.shape for one in tensors_in(given.get(operation.outputs)))
+    if operation.uneven and any(given.get(name) for name in _SPLIT_SIZES):
+        return shapes, dtypes, ()
+    output = given.get(operation.outputs)
+    if isinstance(output, torch.Tensor):
+        return shapes, dtypes, (output.shape,)
+    return shapes, dtypes, tuple(one.shape for one in tensors_in(output))
 
 
 @functools.cache

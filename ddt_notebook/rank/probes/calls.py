@@ -30,7 +30,7 @@ from ...model.user_code import package_file
 from ...wire import ring
 from ...wire.records import NO_GROUP, NO_NUMBER, CallRecord, Group
 from ..branch_recorder import BranchRecorder
-from ..torch_private import DisableTorchFunction, operation_count
+from ..torch_private import DisableTorchFunction, operation_counter
 from ..user_signals import let_through
 from . import (
     accumulated,
@@ -59,6 +59,7 @@ from .call_arguments import (
 from .call_sites import CallSite, CallSites
 from .coalesced import Coalesced
 from .handles import Handles
+from .known_calls import KnownCall
 from .simulated import UNSIMULATED
 from .sockets import GroupSockets
 
@@ -82,42 +83,6 @@ _get_ident, _clock = threading.get_ident, time.monotonic
 _evaluations, _accumulated = evaluations.RECORD, accumulated.RECORD
 
 
-@dataclass(slots=True)
-class _Known:
-    """A call that was made before, or will be, with what is the same each time.
-
-    Attributes
-    ----------
-    record
-        Its record, without what differs from call to call.
-    shared
-        Its encoded form in the ring.
-    brings_data
-        Whether it brings this rank data of other ranks.
-    sums
-        Whether it adds up what may be activations, over ranks.
-    operations
-        Of how many operations of its group's backend the last call consisted, if `steady`.
-    steady
-        Whether the last two calls consisted of as many.
-    """
-
-    record: CallRecord
-    shared: bytes
-    brings_data: bool
-    sums: bool
-    operations: int = -1
-    steady: bool = False
-
-    def counts(self, before: int, after: int) -> None:
-        """Note the counts of operations before a call and after it."""
-        operations = after - before if before >= 0 and after >= 0 else -1
-        # of a long list of tensors, the record has the first ones only
-        varies = len(self.record.shapes) >= MAX_TENSORS or self.record.kind != "collective"
-        self.steady = operations == self.operations >= 0 and not varies
-        self.operations = operations
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class CallForm:
     """What calls of a framework have in common, wherever they are made; one object for all of them.
@@ -134,6 +99,9 @@ class CallForm:
 #: What distinguishes calls of one operation in one group at one place: reduce operation, root,
 #: peer, tag, and whether it returns a handle.
 _Details = tuple[str | None, int | None, int | None, int, bool]
+#: The recorded form of a group, whether this rank is outside of it, the group itself, and how many
+#: operations it has been given.
+_Found = tuple[Group, bool, Any, Callable[[], int] | None]
 
 
 class CallLog:
@@ -164,11 +132,11 @@ class CallLog:
         self._setup_counts: Counter[str] = Counter()
         self._message_counts: Counter[tuple[object, ...]] = Counter()
         self._groups: dict[str, tuple[Group, bool]] = {}
-        self._by_group: dict[Any, tuple[Group, bool, Any]] = {}
+        self._by_group: dict[Any, _Found] = {}
         self._works = Handles()
         self._sites = CallSites()
         self.latest = CallSite()  #: where the last call of a framework was made
-        self._known: dict[tuple[object, ...], _Known] = {}
+        self._known: dict[tuple[object, ...], KnownCall] = {}
         self._coalesced = Coalesced(self, MAX_TENSORS)
 
     def simulate(self, gpus: int) -> None:
@@ -268,7 +236,7 @@ class CallLog:
             try:
                 found = self._known_call(op, operation, args, kwargs, details_of, frame)
                 if found is not None:
-                    given, known, process_group = found
+                    given, known, (_, _, process_group, count) = found
                     record = known.record
                     if is_message:
                         number = self._message_number(record)
@@ -293,7 +261,7 @@ class CallLog:
             backends = self.backends
             if backends is not None and record.group.name in backends.only_gpus:
                 act = checked(given, backends)
-            result = self._perform(act, args, kwargs, known, number, process_group)
+            result = self._perform(act, args, kwargs, known, number, count)
             if examined is not None:
                 exchanged.RECORD.after(examined)
             if record.asynchronous and own and isinstance(result, dist.Work) and not used.compiled:
@@ -322,7 +290,7 @@ class CallLog:
         kwargs: Mapping[str, Any],
         details_of: Callable[[Mapping[str, Any], Group], _Details],
         frame: FrameType,
-    ) -> tuple[Mapping[str, Any], _Known, Any] | None:
+    ) -> tuple[Mapping[str, Any], KnownCall, _Found] | None:
         """A call's arguments by name, what is known of it, which equal ones share, and its group.
 
         None if there is no group at all.
@@ -335,7 +303,7 @@ class CallLog:
             found = self._group(in_group)
         if found is None:
             return None
-        group, outside, process_group = found
+        group, outside, _, _ = found
         details = details_of(given, group)
         site = self._sites.of(frame)
         if simulated.active is None:
@@ -365,9 +333,9 @@ class CallLog:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             known = self._known[key] = self._new_call(record, site)
-        return given, known, process_group
+        return given, known, found
 
-    def _new_call(self, record: CallRecord, site: CallSite) -> _Known:
+    def _new_call(self, record: CallRecord, site: CallSite) -> KnownCall:
         """What `_perform` needs of a call that is made at a place."""
         assert self._ring is not None
         _locate(record, site)
@@ -376,7 +344,7 @@ class CallLog:
             and record.reduce_op == "SUM"
             and any(len(shape) > 1 for shape in record.shapes)
         )
-        return _Known(record, self._ring.shared(record), _brings_data(record), sums)
+        return KnownCall(record, self._ring.shared(record), _brings_data(record), sums)
 
     def _message_number(self, record: CallRecord) -> int:
         key = (record.group.name, "send" in record.op, record.peer, record.tag)
@@ -477,21 +445,25 @@ class CallLog:
         """Make a call of the user's code, and record it."""
         __tracebackhide__ = True
         known = self._new_call(record, self._sites.of(sys._getframe(2)))
-        return self._perform(function, args, kwargs, known, record.number, process_group)
+        count = operation_counter(process_group)
+        return self._perform(function, args, kwargs, known, record.number, count)
 
     def _perform(
         self,
         function: Any,
         args: Sequence[Any],
         kwargs: dict[str, Any],
-        known: _Known,
+        known: KnownCall,
         number: int | None,
-        process_group: Any,
+        count: Callable[[], int] | None,
     ) -> Any:
         __tracebackhide__ = True
         writer, record, branches = self._ring, known.record, self.branches
         assert writer is not None
-        before = -1 if process_group is None else operation_count(process_group)
+        try:
+            before = -1 if count is None else count()
+        except RuntimeError:  # the group was just destroyed
+            before = -1
         counted = (
             NO_NUMBER if number is None else number,
             before,
@@ -514,7 +486,7 @@ class CallLog:
             ended_s = _clock()
             if self.failure_hook is not None:
                 self.failure_hook(error, ended_s)
-            after = -1 if process_group is None else operation_count(process_group)
+            after = _counted(count)
             writer.end(index, ring.FAILED, ended_s, after)
             raise
         finally:
@@ -523,7 +495,7 @@ class CallLog:
         if known.steady and before >= 0:
             after = before + known.operations
         else:
-            after = -1 if process_group is None else operation_count(process_group)
+            after = _counted(count)
             known.counts(before, after)
         writer.end(index, ring.ISSUED if issued else ring.DONE, _clock(), after)
         if issued:
@@ -637,14 +609,14 @@ class CallLog:
         here = _get_ident() == self._main
         return self._sites.of(frame if here else sys._current_frames().get(self._main))
 
-    def _new_form(self, form: CallForm, site: CallSite, package: str) -> _Known:
+    def _new_form(self, form: CallForm, site: CallSite, package: str) -> KnownCall:
         """What `issue` needs of calls that are made at a place."""
         assert self._ring is not None
         record = replace(form.record)
         _locate_in(record, site, package)
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
-        known = self._known[form, site] = _Known(record, self._ring.shared(record), True, False)
+        known = self._known[form, site] = KnownCall(record, self._ring.shared(record), True, False)
         return known
 
     def awaited(
@@ -684,7 +656,7 @@ class CallLog:
             self._ring.settle(index, ring.DONE, _clock())
 
     @staticmethod
-    def _reduces(given: Mapping[str, Any], known: _Known) -> None:
+    def _reduces(given: Mapping[str, Any], known: KnownCall) -> None:
         """Show the tensor of an ``all_reduce`` to the probes that look at it."""
         tensor, members = given.get("tensor"), known.record.group.members
         with UNSIMULATED:
@@ -755,19 +727,17 @@ class CallLog:
         for one in known:
             one.clear()
 
-    def _group(self, group: Any) -> tuple[Group, bool, Any] | None:
-        """The recorded form of a group, whether this rank is outside of it, and the group itself.
-
-        None if there is no group at all.
-        """
+    def _group(self, group: Any) -> _Found | None:
+        """A group as it is recorded; None if there is no group at all."""
         if group is None:
             group = dist.group.WORLD
         try:
             return self._by_group[group]
         except KeyError:
-            found = self._found(group, dist.group.WORLD)
+            one = self._found(group, dist.group.WORLD)
+            found = None if one is None else (*one, operation_counter(one[2]))
         except TypeError:  # no object that can be a key is a group
-            return NO_GROUP, True, None
+            return NO_GROUP, True, None, None
         if found is not None and found[2] is not None:
             self._by_group[group] = found
         return found
@@ -798,6 +768,14 @@ class CallLog:
             members = tuple(dist.get_process_group_ranks(group))
             known = self._groups[name] = Group(name, members), dist.get_rank() not in members
         return known
+
+
+def _counted(count: Callable[[], int] | None) -> int:
+    """How many operations a group has been given; -1 if not known."""
+    try:
+        return -1 if count is None else count()
+    except RuntimeError:  # the group was just destroyed
+        return -1
 
 
 def _settling(original: Any) -> Any:
