@@ -36,6 +36,54 @@ trainer().fit(Model(), *loaders())
         'self.log("val_loss", loss, on_step=True, sync_dist=',
         ("rank-skips-collective",),
     ),
+    "lightning's result of one rank's share is shown": Fault(
+        LIGHTNING
+        + """
+class Model(Base):
+    def validation_step(self, batch, number):
+        x, y = batch
+        error = nn.functional.l1_loss(self.net(x), y)
+        self.log("val_error", error)
+        self.log("val_square", error**2, sync_dist=True)
+
+
+run = trainer()
+run.fit(Model(), *loaders())
+if run.is_global_zero:
+    print(f"error {run.callback_metrics['val_error'].item():.5f}")
+""",
+        ("D.2.4",),
+        (0,),
+        'print(f"error {run.callback_metrics',
+        ("metric-not-reduced",),
+    ),
+    "trainer's own sampler has an order for each rank": Fault(
+        TRAINER
+        + """
+class Mixed(torch.utils.data.Sampler):
+    def __init__(self, size, seed):
+        self.size, self.random = size, torch.Generator().manual_seed(seed)
+
+    def __len__(self):
+        return self.size
+
+    def __iter__(self):
+        return iter(torch.randperm(self.size, generator=self.random).tolist())
+
+
+class Mixes(Trainer):
+    def _get_train_sampler(self, dataset=None):
+        return Mixed(len(self.train_dataset), self.args.seed + self.args.process_index)
+
+
+run = Mixes(model=Net(), args=arguments(), train_dataset=Rows(64))
+run.train()
+""",
+        ("C.7",),
+        (0, 1),
+        "def __iter__(self):",
+        ("sampler-seeded-by-rank",),
+    ),
     "fabric seeds by rank": Fault(
         FABRIC
         + """
@@ -184,4 +232,43 @@ for epoch in range(2):
         "for x, y in loader:",
         ("split-differs",),
     ),
+}
+
+HEALTHY = {
+    "lightning shows results of all ranks, and of training": LIGHTNING
+    + """
+class Model(Base):
+    def validation_step(self, batch, number):
+        x, y = batch
+        error = nn.functional.l1_loss(self.net(x), y)
+        self.log("val_error", error, sync_dist=True)
+        self.log("val_square", self.all_gather(error**2).mean())
+
+
+run = trainer()
+run.fit(Model(), *loaders())
+if run.is_global_zero:
+    print({name: value.item() for name, value in run.callback_metrics.items()})
+""",
+    "trainer's own sampler has one order": TRAINER
+    + """
+class Mixed(torch.utils.data.Sampler):
+    def __init__(self, size, seed):
+        self.size, self.random = size, torch.Generator().manual_seed(seed)
+
+    def __len__(self):
+        return self.size
+
+    def __iter__(self):
+        return iter(torch.randperm(self.size, generator=self.random).tolist())
+
+
+class Mixes(Trainer):
+    def _get_train_sampler(self, dataset=None):
+        return Mixed(len(self.train_dataset), self.args.seed)
+
+
+run = Mixes(model=Net(), args=arguments(), train_dataset=Rows(61))
+run.train()
+""",
 }

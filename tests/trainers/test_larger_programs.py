@@ -11,13 +11,13 @@ import ddt_notebook as ddt
 from ddt_notebook.rank.branch_events import ALWAYS_ON
 
 from . import data_and_metrics, larger_programs
-from .larger_programs import HEALTHY
 from .programs import run
 
 pytest.importorskip("accelerate", reason="make test-trainers installs the libraries")
 pytest.importorskip("lightning", reason="make test-trainers installs the libraries")
 pytest.importorskip("transformers", reason="make test-trainers installs the libraries")
 
+HEALTHY = larger_programs.HEALTHY | data_and_metrics.HEALTHY
 FAULTS = larger_programs.FAULTS | data_and_metrics.FAULTS
 #: Which way ranks went is observed in the next run only, where Python does not observe it always.
 OBSERVED_LATER = (

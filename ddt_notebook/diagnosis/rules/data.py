@@ -18,6 +18,7 @@ from ddt_notebook.model.partition import Division, unpack_indices
 from ddt_notebook.model.training import RankTraining, ReplicatedTensor, SummedForward
 from ddt_notebook.program.gradients import inputs_from
 from ddt_notebook.program.nodes import FunctionNode, last_name
+from ddt_notebook.program.parse import Document
 from ddt_notebook.program.sharded_values import shares_in_class
 
 from .loaders import Loaders, Shared, samples, shared_loaders, used_loaders
@@ -179,16 +180,18 @@ def _orders_differ(shared: Shared) -> bool:
 def _own_samplers(shared: Shared) -> Iterator[Fact]:
     """Yield the line at which the program's own sampler begins an order, if it has only one."""
     program = shared.context.program
+    cell = Document.of(shared.context.snapshot.cell).name
     orders = [
-        method
+        program.place(method)
         for node in program.nodes
         if isinstance(node, ast.ClassDef)
         and any(last_name(base).endswith("Sampler") for base in node.bases)
         for method in node.body
         if isinstance(method, FunctionNode) and method.name == "__iter__"
     ]
+    orders = [one for one in orders if one.file == cell] or orders  # an earlier cell's may be old
     if len(orders) == 1:
-        yield Fact(kind="own-order", place=program.place(orders[0]))
+        yield Fact(kind="own-order", place=orders[0])
 
 
 def _split(shared: Shared) -> list[Fact]:

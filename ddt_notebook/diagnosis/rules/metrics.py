@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
+from itertools import combinations
 from operator import or_
 
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Fact, Finding
-from ddt_notebook.model.partition import unpack_indices
+from ddt_notebook.model.partition import LoaderPartition, unpack_indices
 from ddt_notebook.model.shown import RankShown, ShownValue
 from ddt_notebook.program.parse import Document
 from ddt_notebook.program.result_use import Use
@@ -122,26 +123,41 @@ def _is_the_ranks_own(by_rank: Mapping[int, RankShown], rank: int, value: ShownV
 def _is_of_a_share(context: Context, by_rank: Mapping[int, RankShown], value: ShownValue) -> bool:
     """Whether all ranks evaluated, each on a part of the data."""
     if value.loop is not None:
-        parts = {rank: _evaluated_part(context, rank, value) for rank in by_rank}
-        known = [part for part in parts.values() if part is not None]
-        if len(known) < len(parts):
+        found = [_evaluated_on(context, rank, value) for rank in by_rank]
+        loaders = [loader for loader in found if loader is not None]
+        if len(loaders) < len(found):
             return False
-        indexed = [part for part, by_index in known if by_index]
-        if len(indexed) == len(known):
+        if all(loader.indexed for loader in loaders):
+            indexed = [unpack_indices(loader.handed_out) for loader in loaders]
             everything = reduce(or_, indexed)
             return max(p.bit_count() for p in indexed) < NEARLY_ALL * everything.bit_count()
-        return False
+        return _read_other_samples(loaders)
     return fed_by_hand(context, by_rank)
 
 
-def _evaluated_part(context: Context, rank: int, value: ShownValue) -> tuple[int, bool] | None:
-    """Return the samples that a rank evaluated on in the same loop, as bits; None for none."""
+def _evaluated_on(context: Context, rank: int, value: ShownValue) -> LoaderPartition | None:
+    """Return the loader with which a rank evaluated in the same loop; None for none."""
     for partition in context.snapshot.partition:
         for loader in partition.loaders if partition.rank == rank else ():
             last = loader.last
             if last is not None and last.where == value.loop and not last.trained:
-                return unpack_indices(loader.handed_out), loader.indexed
+                return loader
     return None
+
+
+def _read_other_samples(loaders: Iterable[LoaderPartition]) -> bool:
+    """Whether ranks read different samples without an index, by content.
+
+    Each rank read the same ones in two passes. So no random numbers make the samples differ, as
+    those of an augmentation do.
+    """
+    seen: list[set[int]] = []
+    for loader in loaders:
+        passes = [set(one.content) for one in loader.epochs if not one.trained]
+        if not passes or passes[-1] not in passes[:-1] or not passes[-1]:
+            return False
+        seen.append(passes[-1])
+    return not any(one & other for one, other in combinations(seen, 2))
 
 
 def fed_by_hand(context: Context, by_rank: Mapping[int, RankShown]) -> bool:

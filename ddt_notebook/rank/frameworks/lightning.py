@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 import sys
+import weakref
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
     from ..probes.calls import CallLog
 _TRAINER = "trainer.trainer"
 _LOGGER = "trainer.connectors.logger_connector.logger_connector"
+_RESULTS = "trainer.connectors.logger_connector.result"
 _MODULE = "core.module"
+#: The functions whose logged values are means over a rank's part of an evaluation.
+_EVALUATION_STEPS = frozenset({"validation_step", "test_step"})
 _UNUSED = re.compile(r"Parameters which did not receive grad for rank \d+: [\w., ]+")
 #: Names, and changes of how they are logged, are noted up to these numbers.
 _MOST_NAMES, _MOST_CHANGES = 64, 256
@@ -120,6 +124,41 @@ def _logged(connector: Any) -> dict[str, str]:
     return {LOGGED: ", ".join(sorted({one.name for one in metas if one.sync.should})) or "none"}
 
 
+def _note_own_results(calls: CallLog, package: str, module: ModuleType) -> None:
+    """Note the results of an evaluation that Lightning computes without asking the other ranks.
+
+    A result whose steps exchanged data before they logged it may be that of all ranks.
+    """
+    from ..probes import evaluations  # imports torch, as Lightning has done
+
+    metric = getattr(module, "_ResultMetric", None)
+    collection = getattr(module, "_ResultCollection", None)
+    update, computed = getattr(metric, "update", None), getattr(collection, "_get_cache", None)
+    if metric is None or collection is None or update is None or computed is None:
+        return  # another version
+    #: By ``id``: a metric's hash changes with its state.
+    given: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+    @functools.wraps(update)
+    def noting(self: Any, *args: Any, **kwargs: Any) -> None:
+        __tracebackhide__ = True
+        if evaluations.RECORD.exchanges != evaluations.RECORD.exchanges_at_input:
+            given[id(self)] = self
+        update(self, *args, **kwargs)
+
+    @functools.wraps(computed)
+    def get_cache(result: Any, on_step: bool) -> Any:
+        __tracebackhide__ = True
+        value = computed(result, on_step)
+        own = result.is_tensor and not result.meta.sync.should and id(result) not in given
+        if own and not on_step and result.meta.fx in _EVALUATION_STEPS:
+            evaluations.RECORD.computes(value)
+        return value
+
+    metric.update = noting
+    collection._get_cache = staticmethod(get_cache)
+
+
 def _watch_log(calls: CallLog, package: str, module: ModuleType) -> None:
     """Record the line that first logs each name whose values are averaged.
 
@@ -156,4 +195,9 @@ def _watch_log(calls: CallLog, package: str, module: ModuleType) -> None:
     owner.log = log
 
 
-_WATCHED = ((_TRAINER, _watch_fit), (_LOGGER, _watch_logged), (_MODULE, _watch_log))
+_WATCHED = (
+    (_TRAINER, _watch_fit),
+    (_LOGGER, _watch_logged),
+    (_MODULE, _watch_log),
+    (_RESULTS, _note_own_results),
+)

@@ -85,6 +85,32 @@ def test_a_record_that_ended_early_proves_no_silence() -> None:
     assert silent(diagnose(Snapshot.from_json(cut.to_json())))
 
 
+@pytest.mark.parametrize(
+    ("passes", "named"),
+    [
+        ([[(1, 2), (1, 2)], [(3, 4), (3, 4)]], True),
+        ([[(1, 2), (5, 6)], [(3, 4), (7, 8)]], False),  # samples that random numbers change
+        ([[(1, 2)], [(3, 4)]], False),  # perhaps so
+        ([[(1, 2), (1, 2)], [(2, 1), (2, 1)]], False),  # the whole data on each rank
+        ([[(), ()], [(), ()]], False),  # unknown
+    ],
+)
+def test_streams_of_different_samples(passes: list[list[tuple[int, ...]]], named: bool) -> None:
+    made = scene([[0], [0]], showing(0, VALUE), showing(1))
+    partition = []
+    for one, contents in zip(made.partition, passes, strict=True):
+        (loader,) = one.loaders
+        (epoch,) = loader.epochs
+        epochs = tuple(
+            replace(epoch, number=number, content=content)
+            for number, content in enumerate(contents, 1)
+        )
+        loaders = (replace(loader, indexed=False, handed_out="", epochs=epochs),)
+        partition.append(replace(one, loaders=loaders))
+    report = diagnose(replace(made, partition=tuple(partition)))
+    assert [one.cause for one in report.findings] == ["metric-not-reduced"] * named
+
+
 def fed(content: int, offset: int) -> EvaluatedInput:
     return EvaluatedInput(content=content, storage_bytes=800, offset=offset)
 
