@@ -487,6 +487,9 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
     "sum-over-own-count": lambda f: _wrong_mean(
         f, "the sum of all ranks divided by what one rank has counted"
     ),
+    "own-sum-over-all": lambda f: _wrong_mean(
+        f, "the sum of one rank divided by what all ranks have counted"
+    ),
     "sum-over-own-rows": lambda f: (
         "a sum over the samples of all ranks is divided by the number of samples of one rank: the "
         f"mean is {f.values['ratio']:.3g} times too large"

@@ -4,7 +4,38 @@ from __future__ import annotations
 
 from .larger_programs import ACCELERATE, FABRIC, LIGHTNING, TRAINER, Fault
 
+#: A weighted error of an evaluation, added up on each rank.
+_EVALUATION = (
+    ACCELERATE
+    + """
+def evaluate(accelerator, net, loader):
+    sums = {"error": 0, "weight": 0}
+    for x, y in loader:
+        with torch.no_grad():
+            weight = (y > 0).float() + 0.5
+            sums["error"] += (weight * (net(x) - y).abs()).sum()
+            sums["weight"] += weight.sum()
+    return sums
+
+
+accelerator = Accelerator(cpu=True)
+net, loader = accelerator.prepare(make_net(), DataLoader(TensorDataset(*make_data(24)), 4))
+sums = evaluate(accelerator, net, loader)
+"""
+)
+
 FAULTS = {
+    "accelerate divides one rank's sum by the weights of all": Fault(
+        _EVALUATION
+        + """
+sums["weight"] = accelerator.gather(sums["weight"]).sum()
+accelerator.print(f"error {(sums['error'] / sums['weight']).item():.5f}")
+""",
+        ("D.2.4",),
+        (0,),
+        'accelerator.print(f"error',
+        ("metric-not-reduced",),
+    ),
     "trainer draws another part of the data on each rank": Fault(
         TRAINER
         + """
@@ -235,6 +266,11 @@ for epoch in range(2):
 }
 
 HEALTHY = {
+    "accelerate divides the sum of all by the weights of all": _EVALUATION
+    + """
+sums = {name: accelerator.gather(value).sum() for name, value in sums.items()}
+accelerator.print(f"error {(sums['error'] / sums['weight']).item():.5f}")
+""",
     "lightning shows results of all ranks, and of training": LIGHTNING
     + """
 class Model(Base):

@@ -108,6 +108,7 @@ _CAUSES = {
     "mean-of-uneven-batches": "mean-of-uneven-means",
     "mean-of-uneven-ranks": "mean-of-uneven-means",
     "sum-over-own-count": "sum-over-own-count",
+    "own-sum-over-all": "metric-not-reduced",
     "sum-of-means": "sum-shown-as-mean",
 }
 
@@ -129,7 +130,11 @@ class _Mean:
     value: float
     true: float
     kind: Literal[
-        "mean-of-uneven-batches", "mean-of-uneven-ranks", "sum-over-own-count", "sum-of-means"
+        "mean-of-uneven-batches",
+        "mean-of-uneven-ranks",
+        "sum-over-own-count",
+        "own-sum-over-all",
+        "sum-of-means",
     ]
 
 
@@ -168,6 +173,54 @@ def _uneven_means(context: Context) -> Iterator[Finding]:
             if shown:
                 yield _mean_finding(context, parts, mean, shown)
                 return
+        for counts in sums if apart else ():
+            for mean, by_own in _own_over_all(by_rank, parts, counts):
+                if not any(is_written_for(by_own, true) for true in trues):
+                    yield _mean_finding(context, parts, mean, _written(by_rank, by_own))
+                    return
+
+
+def _written(by_rank: Mapping[int, RankShown], number: ShownNumber) -> dict[int, ShownNumber]:
+    return {rank: number for rank, one in by_rank.items() if number in one.numbers}
+
+
+def _own_over_all(
+    by_rank: Mapping[int, RankShown],
+    parts: Mapping[int, Accumulated],
+    counts: Mapping[int, Accumulated],
+) -> Iterator[tuple[_Mean, ShownNumber]]:
+    """The sums of single ranks, divided by what all ranks counted beside, and the shown numbers.
+
+    The ranks gave each other what they counted, and not the sums, which one object or function
+    adds up beside it.
+    """
+    one, other = parts[min(parts)], counts[min(counts)]
+    if one.name == other.name or (one.loop, one.epoch) != (other.loop, other.epoch):
+        return
+    if one.name.rpartition(".")[0] != other.name.rpartition(".")[0]:
+        return
+    if not _gave(by_rank, {r: x.total for r, x in counts.items()}, every=True):
+        return
+    if _gave(by_rank, {r: x.total for r, x in parts.items()}, every=False):
+        return
+    everything = sum(x.total for x in counts.values())
+    if everything <= 0:
+        return
+    true = sum(x.total for x in parts.values()) / everything
+    for rank, part in parts.items():
+        value = part.total / everything
+        for number in by_rank[rank].numbers:
+            if is_written_for(number, value) and not is_written_for(number, true):
+                yield _Mean(value, true, "own-sum-over-all"), number
+
+
+def _gave(by_rank: Mapping[int, RankShown], what: Mapping[int, float], *, every: bool) -> bool:
+    """Whether every rank, or any, gave the others its number."""
+    gave = (
+        any(math.isclose(given, value, rel_tol=_RELATIVE) for given in by_rank[rank].given)
+        for rank, value in what.items()
+    )
+    return all(gave) if every else any(gave)
 
 
 def _sums_of_all(by_rank: Mapping[int, RankShown]) -> Iterator[dict[int, Accumulated]]:
@@ -214,10 +267,7 @@ def _means(
     batches = sum(one.batches for one in parts.values())
 
     def gave(what: Mapping[int, float]) -> bool:
-        return all(
-            any(math.isclose(given, value, rel_tol=_RELATIVE) for given in by_rank[rank].given)
-            for rank, value in what.items()
-        )
+        return _gave(by_rank, what, every=True)
 
     totals = {rank: one.total for rank, one in parts.items()}
     per_batch = {rank: one.total / one.batches for rank, one in parts.items()}
@@ -283,7 +333,7 @@ def _mean_finding(
     shown: Mapping[int, ShownNumber],
 ) -> Finding:
     ranks = sorted(shown)
-    wrong = mean.kind in ("sum-over-own-count", "sum-of-means")
+    wrong = mean.kind in ("sum-over-own-count", "own-sum-over-all", "sum-of-means")
     far = abs(mean.value - mean.true) > FAR * abs(mean.true)
     places = {rank: context.place(shown[rank].where, "reads") for rank in ranks}
     samples = tuple(one.samples for one in parts.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ class Accelerate(Framework):
     def install(self) -> None:
         """Refuse launchers of several processes on each rank in the same words."""
         AfterImport("accelerate.launchers", _refuse).install()
+        AfterImport("accelerate.data_loader", _follow_loops).install()
 
     def begin_script(self) -> None:
         """Forget how Accelerate found this process launched: that group ended with its script.
@@ -48,6 +50,40 @@ class Accelerate(Framework):
 def _watch(calls: CallLog, module: ModuleType) -> None:
     made = getattr(module, "Accelerator", None)
     record_made(calls, made, MADE, lambda one: read(one, ARGUMENTS), "accelerate/")
+
+
+def _follow_loops(module: ModuleType) -> None:
+    """Note when the program has used a batch: Accelerate's loader reads one batch ahead of it."""
+    from ..probes import loaders  # imports torch, as Accelerate has done
+
+    loader = getattr(module, "DataLoaderShard", None)
+    original = getattr(loader, "__iter__", None)
+    if loader is None or original is None:
+        return  # another version
+
+    @functools.wraps(original)
+    def iterate(self: Any) -> Iterator[Any]:
+        __tracebackhide__ = True
+        record, current, given = loaders.RECORD, None, 0
+        batches = iter(original(self))
+        while True:
+            if current is not None:
+                current.uses(sys._getframe(1))
+            record.reading_ahead = True
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return
+            finally:
+                record.reading_ahead = False
+            given += 1
+            if current is None:
+                current = record.latest
+            if current is not None:
+                current.hands_on(given)
+            yield batch
+
+    loader.__iter__ = iterate
 
 
 def _refuse(module: ModuleType) -> None:

@@ -78,6 +78,8 @@ class Pass:
     evaluated: int = 0
     #: How many samples the last batch had.
     last_samples: int = 0
+    #: The sizes of the latest batches.
+    sizes: deque[int] = field(default_factory=lambda: deque(maxlen=2))
     #: What it adds up; None once it has trained.
     sums: accumulated.PassSums | None = None
     #: The epoch of the checkpoint from which an optimizer was restored just before this pass, if
@@ -129,6 +131,11 @@ class Pass:
 
     def adds_up(self, frame: FrameType) -> None:
         """Note, before the next batch, what the loop has added up from those before."""
+        if not (RECORD.reading_ahead and self.batches):
+            self.uses(frame)
+
+    def uses(self, frame: FrameType) -> None:
+        """Note what the loop has added up from the batch that it was given last."""
         try:
             if not self.batches:
                 self.sums = accumulated.RECORD.begins(
@@ -161,11 +168,18 @@ class Pass:
             self.samples += len(chosen)
             self._keep(chosen)
         self.last_samples = self.samples - before
+        self.sizes.append(self.last_samples)
         if wanted:
             missing = _WITH_CONTENT - len(self.content)
             self.content += _contents(batch, self.log.collates, missing)
         if len(self.heads) < _HEADS and self.log.collates and not self.log.has_index:
             self.heads += _contents(batch, self.log.collates, 1)
+
+    def hands_on(self, number: int) -> None:
+        """Note that a library, which reads one batch ahead, gave the program its batch so far."""
+        ahead = self.batches - number
+        if ahead < len(self.sizes):
+            self.last_samples = self.sizes[-1 - ahead]
 
     def _keep(self, indices: list[Any]) -> None:
         kept = self.log.indices
@@ -238,6 +252,8 @@ class LoaderRecord:
         self.made_in: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         #: The epoch that gave the last batch of this run.
         self.latest: Pass | None = None
+        #: Whether a library is reading a batch before the program has used the one before.
+        self.reading_ahead = False
         #: Whether a library takes batches to evaluate the model.
         self.evaluating = False
 
