@@ -65,7 +65,9 @@ def details(context: Context, error: RankError, meaning: Meaning) -> tuple[Meani
 
 def _used_under(context: Context, names: Iterable[str]) -> Iterator[Fact]:
     """Yield the conditions that decide whether the modules of unused parameters are used."""
-    attributes = dict.fromkeys(part for name in names for part in name.split(".")[-2:-1])
+    # a layer of a `Sequential` has a number, and is used where that is
+    modules = ([p for p in name.split(".")[:-1] if not p.isdigit()] for name in names)
+    attributes = dict.fromkeys(parts[-1] for parts in modules if parts)
     places = (used_under(context.program, attribute) for attribute in attributes)
     for attribute, place in zip(attributes, places, strict=True):
         if place is not None:

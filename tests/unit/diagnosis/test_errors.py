@@ -247,6 +247,7 @@ def test_unused_parameters_are_named():
     assert named == ("net.b.bias", "net.b.weight")
 
 
+@pytest.mark.parametrize("layer", ["", ".2"], ids=["a layer", "one of a Sequential"])
 @pytest.mark.parametrize(
     ("source", "line"),
     [
@@ -255,8 +256,11 @@ def test_unused_parameters_are_named():
         ("def forward(self, x):\n    return self.b(x)", None),
     ],
 )
-def test_the_condition_on_which_a_module_is_unused_is_named(source: str, line: int | None):
-    failed = raised(1, error=error("RuntimeError", WITHOUT_GRADIENT, CALL, frame(TORCH)))
+def test_the_condition_on_which_a_module_is_unused_is_named(
+    source: str, line: int | None, layer: str
+):
+    text = WITHOUT_GRADIENT.replace("net.b.", f"net.b{layer}.")
+    failed = raised(1, error=error("RuntimeError", text, CALL, frame(TORCH)))
     found = facts(only(diagnose(snapshot(rank(0), failed, source=source, outcome="failed"))))
     place = found["uses-module"].place if "uses-module" in found else None
     assert (place.line if place is not None else None) == line
