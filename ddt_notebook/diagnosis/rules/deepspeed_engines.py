@@ -270,9 +270,12 @@ def divided_twice(context: Context) -> Iterator[Finding]:
 def _division(context: Context) -> Place | None:
     """Return a line that divides what it passes to `backward`, or a loss, by accumulated steps."""
     program = context.program
+    passed: set[str] = set()
     for call in program.calls("backward"):
-        if any(map(_divides, [*call.args, *(one.value for one in call.keywords)])):
+        given = [*call.args, *(one.value for one in call.keywords)]
+        if any(map(_divides, given)):
             return program.place(call)
+        passed |= {last_name(one) for one in given} - {""}
     stored: Sequence[ast.expr]
     for node in program.nodes:
         match node:
@@ -282,7 +285,7 @@ def _division(context: Context) -> Place | None:
                 stored, divides = targets, _divides(value)
             case _:
                 continue
-        if divides and any("loss" in last_name(one).lower() for one in stored):
+        if divides and passed & set(map(last_name, stored)):
             return program.place(node)
     return None
 

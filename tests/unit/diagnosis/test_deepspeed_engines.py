@@ -137,9 +137,11 @@ def test_stages_that_need_only_a_part_of_a_batch(last: list[Call]) -> None:
     ("line", "told"),
     [
         ("engine.backward(loss / args.gradient_accumulation_steps)", True),
-        ("loss /= accum_iter", True),
+        ("loss /= accum_iter; engine.backward(loss)", True),
+        ("errG = errG / args.accum; engine.backward(errG)", True),
+        ("shown = loss / args.accum; engine.backward(loss)", False),
         ("engine.backward(loss=loss / config['gradient_accumulation_steps'])", True),
-        ("loss = loss / engine.gradient_accumulation_steps()", True),
+        ("loss = loss / engine.gradient_accumulation_steps(); engine.backward(loss)", True),
         ("loss = (chosen + rejected) / 2", False),
         ("print(loss / args.gradient_accumulation_steps)", False),
     ],
