@@ -380,8 +380,10 @@ class Megatron(Framework):
         labels = given.get("target")
         self._counts["labels"] += 1
         number = self._counts["labels"]
+        if number > _MOST_TOKENS or not isinstance(labels, torch.Tensor):
+            return
         tensor = _members(_state(), _TENSOR)
-        if number <= _MOST_TOKENS and isinstance(labels, torch.Tensor) and len(tensor) > 1:
+        if len(tensor) > 1:
             value = f"{fingerprint(local(labels)):016x}"
             self._note("labels", value, number, "tensor", tensor, user_line(sys._getframe(2)))
 
