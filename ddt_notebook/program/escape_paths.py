@@ -19,6 +19,7 @@ from ddt_notebook.model.operations import COLLECTIVES
 from ddt_notebook.model.partition import RankPartition
 
 from .iterations import comes_to, leads_to, times_called, times_issued
+from .loader_passes import uneven_passes
 from .nodes import (
     LEAVES,
     FunctionNode,
@@ -162,13 +163,15 @@ class EscapePaths:
         if not {caller, absent} <= self._partitions.keys():
             return
         theirs, mine = map(self._trained_loaders, (caller, absent))
+        made: list[tuple[Position, int, int]] = []
         for made_at, counts in mine.items():
             others = theirs.get(made_at, Counter())
             # one line may make several loaders, and a rank may not have come to all of them
             own, their = list((counts - others).elements()), list((others - counts).elements())
-            if len(own) != 1 or len(their) != 1:
-                continue
-            (batches,), (other,) = own, their
+            if len(own) == 1 and len(their) == 1:
+                made.append((made_at, own[0], their[0]))
+        made = made or [*uneven_passes(self._partitions[absent], self._partitions[caller])]
+        for made_at, batches, other in made:
             document = self._program.documents.get(made_at.file)
             code = document.line(made_at.line).strip() if document is not None else ""
             place = Place(
