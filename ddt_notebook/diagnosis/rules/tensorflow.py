@@ -51,6 +51,8 @@ _PROFILERS = ("tensorflow/python/profiler/profiler_v2.py", "tensorflow/python/ea
 #: Causes that only say that calls of different places met.
 _OTHER_CALLS, _KEEPS = "different-collectives", "keeps-from-line"
 _OUT_OF_STEP = frozenset({_OTHER_CALLS, "dtype-differs", "shape-differs", "uneven-iterations"})
+#: Kinds of findings that say so, whatever their cause: where the ranks parted may be known.
+_AT_OTHER_CALLS = frozenset({"never-entered", "out-of-step", _OTHER_CALLS})
 _STEPS, _CHIEF = "tensorflow-steps-differ", "tensorflow-chief-alone"
 #: What decides how often ``fit`` exchanges something, and the card if workers differ in it.
 _ASKED = {
@@ -448,7 +450,7 @@ def _stopped_early(context: Context, finding: Finding) -> Finding | None:
     stopped = {rank: fit.stopped for rank, fit in fits.items() if fit.stopped is not None}
     if len(fits) < context.snapshot.world_size or not 0 < len(stopped) < len(fits):
         return None
-    if finding.kind != "never-entered" and finding.cause not in _OUT_OF_STEP:
+    if finding.kind not in _AT_OTHER_CALLS and finding.cause not in _OUT_OF_STEP:
         return None
     if not _concerns(context, finding, fits):
         return None
@@ -541,6 +543,8 @@ def left_graphs(context: Context) -> Iterator[Finding]:
 
     The collectives of the graph are in a loop then, or in a branch.
     """
+    if context.matching.mismatches:
+        return  # the graphs, or the calls before them, are not the same
     for waiter, wait in context.waits.items():
         gone = {
             rank: call

@@ -410,3 +410,16 @@ def test_data_that_workers_prepare_in_other_ways(other: dict[str, Any], kind: st
     for finding in findings:
         assert kind in [one.kind for one in finding.facts]
         assert finding.ranks == [0, 1]
+
+
+def test_a_graph_that_is_another_one_on_a_worker_is_told_once() -> None:
+    hung = _in_a_graph(share=0.01)
+    calls = (replace(hung.ranks[1].calls[0], op="other()"), *hung.ranks[1].calls[1:])
+    kinds = [
+        one.kind
+        for one in diagnose(
+            replace(hung, ranks=(hung.ranks[0], replace(hung.ranks[1], calls=calls)))
+        ).findings
+    ]
+    assert len(kinds) == 1
+    assert "left-graph" not in kinds
