@@ -441,6 +441,20 @@ class OptimizerLog:
         )
 
 
+def taken_over_from(
+    optimizer: Optimizer, known: Mapping[Optimizer, OptimizerLog]
+) -> Position | None:
+    """The line that made the optimizer whose groups another one has, as Horovod's makes it.
+
+    The settings are those that were given there.
+    """
+    own = {id(group) for group in optimizer.param_groups}
+    for other, log in known.items():
+        if other is not optimizer and own & {id(group) for group in other.param_groups}:
+            return log.made
+    return None
+
+
 def _operations(ddp: Any) -> int:
     """How many operations the group of a DDP model has been given; -1 if not known."""
     return torch_private.operation_count(ddp.process_group) if ddp is not None else -1

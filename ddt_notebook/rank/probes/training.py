@@ -51,7 +51,7 @@ from .frames import calling_package, user_line
 from .hand_updates import HandUpdates
 from .kept_graphs import WATCHED, KeptGraphs
 from .objects import find
-from .optimizers import OptimizerLog, visible
+from .optimizers import OptimizerLog, taken_over_from, visible
 from .replicas import ReplicaLog, built
 from .simulated import UNSIMULATED
 from .used_modules import UsedModules
@@ -240,7 +240,8 @@ class TrainingRecord:
         if get_ident() != self._thread:
             return
         try:
-            self._optimizers[optimizer] = OptimizerLog(optimizer, user_line(sys._getframe()))
+            made = taken_over_from(optimizer, self._optimizers) or user_line(sys._getframe())
+            self._optimizers[optimizer] = OptimizerLog(optimizer, made)
         except Exception as error:  # noqa: BLE001
             self._end(error)
 

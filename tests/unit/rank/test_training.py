@@ -14,6 +14,8 @@ import torch
 from torch.distributed.algorithms.join import Join
 
 import ddt_notebook
+from ddt_notebook.model import Position
+from ddt_notebook.rank.probes.optimizers import taken_over_from
 from ddt_notebook.rank.probes.replicas import ReplicaLog
 from ddt_notebook.rank.probes.training import TrainingRecord
 
@@ -249,3 +251,18 @@ def test_clipping_belongs_to_the_optimizer_that_steps_the_parameters() -> None:
     record.clipped(list(model.parameters()))
     assert record.take_clipped(optimizer)
     assert not record.take_clipped(optimizer)
+
+
+def test_an_optimizer_that_takes_over_the_groups_of_another_was_made_where_that_one_was() -> None:
+    record = TrainingRecord()
+    parameter = torch.nn.Parameter(torch.ones(2))
+    first = torch.optim.SGD([parameter], lr=0.1)
+    record.made(first)
+    made = taken_over_from(first, record._optimizers)
+    assert made is None, "it has groups of its own"
+    record._optimizers[first].made = Position(file="cell[1]", line=3)
+    wrapping = torch.optim.SGD(first.param_groups, lr=0.1)
+    record.made(wrapping)
+    assert record._optimizers[wrapping].made == Position(file="cell[1]", line=3)
+    again = torch.optim.SGD([parameter], lr=0.1)  # the same parameters, in a group of its own
+    assert taken_over_from(again, record._optimizers) is None
