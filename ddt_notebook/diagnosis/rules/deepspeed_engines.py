@@ -6,7 +6,7 @@ import ast
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from ddt_notebook.diagnosis.advice import conclude
@@ -217,9 +217,26 @@ def stages_read_apart(context: Context) -> Iterator[Finding]:
                     values={"batches": min(map(len, ends))},
                 )
             ],
-            confidence="likely",
+            confidence="possible" if _made_up(context, called, ends) else "likely",
         )
         return
+
+
+def _made_up(
+    context: Context, stages: Collection[int], ends: list[list[tuple[Noted, Call]]]
+) -> bool:
+    """Whether stages may have drawn their data, so that the labels mean nothing anyway.
+
+    They drew random numbers for each micro-batch, or the data sets of their loaders differ.
+    """
+    if any(all(one["drawn"] for one, _ in noted) for noted in ends):
+        return True
+    held = [
+        {sample for loader in one.loaders if loader.epochs for sample in loader.held}
+        for one in context.snapshot.partition
+        if one.rank in stages
+    ]
+    return len(held) == len(stages) and all(held) and not set.intersection(*held)
 
 
 def _are_apart(ends: list[list[tuple[Noted, Call]]], part: int) -> bool:

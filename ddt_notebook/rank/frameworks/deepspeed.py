@@ -179,9 +179,10 @@ class DeepSpeed(Framework):
         @functools.wraps(takes)
         def take(self_: Any, *args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
+            evaluates = loaders.RECORD.evaluating
+            before = None if evaluates else self._values.random_state(self_)
             batch = takes(self_, *args, **kwargs)
-            if not loaders.RECORD.evaluating:
-                self._values.reads(self_, batch)
+            self._values.reads(self_, batch, before)
             return batch
 
         engine._next_batch = take

@@ -135,20 +135,34 @@ class EngineValues:
         if len(known.divided) == _PASSES and all(known.divided):
             self._note(LOSS_DIVIDED, str(accumulates))
 
-    def reads(self, engine: Any, batch: Any) -> None:
-        """Note the micro-batch that a stage of a pipeline has read."""
+    def random_state(self, engine: Any) -> torch.Tensor | None:
+        """Torch's random state before a micro-batch is read; None if it is not looked at."""
         known = self._engines.get(id(engine))
-        if known is None or known.micro_batches == _MICRO_BATCHES:
+        looked_at = known is not None and known.micro_batches < _MICRO_BATCHES
+        return torch.get_rng_state() if looked_at else None
+
+    def reads(self, engine: Any, batch: Any, before: torch.Tensor | None) -> None:
+        """Note the micro-batch that a stage of a pipeline has read.
+
+        Parameters
+        ----------
+        before
+            The random state before: what changes it may have made the batch up.
+        """
+        known = self._engines.get(id(engine))
+        if known is None or before is None:
             return
         known.micro_batches += 1
         with left_out():  # it may not be a pair
             inputs, labels = (_data(part) for part in batch[:2])
             ranks_of = sys.modules["deepspeed.comm.comm"].get_all_ranks_from_group
-            ranks = list(ranks_of(engine.grid.get_pipe_parallel_group()))
-            self._note(
-                STAGE_READS,
-                json.dumps({"engine": known.number, "ranks": ranks, "read": (inputs, labels)}),
-            )
+            noted = {
+                "engine": known.number,
+                "ranks": list(ranks_of(engine.grid.get_pipe_parallel_group())),
+                "read": (inputs, labels),
+                "drawn": not torch.equal(before, torch.get_rng_state()),
+            }
+            self._note(STAGE_READS, json.dumps(noted))
 
     def _write(self, what: str, known: _Engine, **values: Any) -> None:
         about = {"engine": known.number, "group": known.group}

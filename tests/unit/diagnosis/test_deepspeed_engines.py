@@ -99,8 +99,8 @@ def test_engines_that_take_the_same_samples(other: tuple[int, ...], group: int, 
     )
 
 
-def reads(inputs: Any, labels: Any) -> Call:
-    return noted(STAGE_READS, engine=1, ranks=[0, 1], read=[inputs, labels])
+def reads(inputs: Any, labels: Any, *, drawn: bool = False) -> Call:
+    return noted(STAGE_READS, engine=1, ranks=[0, 1], read=[inputs, labels], drawn=drawn)
 
 
 def data(content: int, shapes: str = "4×8", *, varied: bool = True) -> tuple[str, int, bool]:
@@ -113,6 +113,16 @@ def test_stages_that_read_other_batches() -> None:
     ]
     (finding,) = found(*stages)
     assert (finding.symptom, finding.cause) == ("D.2.2", "deepspeed-stages-read-apart")
+
+
+def test_stages_that_draw_their_batches_get_a_hint() -> None:
+    stages = [
+        tuple(reads(data(n + first), data(n + first, "4"), drawn=True) for n in range(4))
+        for first in (0, 50)
+    ]
+    report = diagnose(snapshot(*(rank(number, *mine) for number, mine in enumerate(stages))))
+    assert not report.findings
+    assert [one.cause for one in report.hints] == ["deepspeed-stages-read-apart"]
 
 
 @pytest.mark.parametrize(
