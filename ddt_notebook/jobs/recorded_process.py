@@ -245,10 +245,23 @@ class RecordedRank(ObservedRank):
         before, fatal, _ = text.partition("Fatal Python error")
         if "most recent call first" in before:  # faulthandler writes the stack at SIGTERM
             return signal.SIGTERM
+        if not fatal:
+            _, fatal, text = self._error_text().rpartition("Fatal Python error")
         if fatal:
             found = (number for word, number in _FATAL.items() if word in text)
             return next(found, signal.SIGABRT)
         return None
+
+    def _error_text(self) -> str:
+        """The end of what it wrote to a file of its own as standard error."""
+        started = self.started
+        with suppress(OSError):
+            if started.errors and self.is_here:
+                with Path(started.errors).open("rb") as file:
+                    end = file.seek(0, os.SEEK_END)
+                    file.seek(max(started.errors_from, end - _LONGEST_CRASH))
+                    return file.read(_LONGEST_CRASH).decode("utf-8", "replace")
+        return ""
 
     @property
     def died_at_exit(self) -> int | None:

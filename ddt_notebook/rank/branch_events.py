@@ -49,7 +49,8 @@ class BranchEvents:
     def __init__(self, recorder: BranchRecorder) -> None:
         self._recorder = recorder
         self._end: Callable[[], None] | None = None
-        self._in_callbacks: Callable[[FrameType, str, Any], Trace | None] | None = None
+        self._called: Tracer | None = None  # None with ``sys.monitoring``
+        self._in_callbacks: Tracer | None = None
         self._handled: tuple[int, int] | None = None  # the exception and the line noted last
         #: Is called when the first callback of a run is observed while other code is not; None if
         #: no run is on.
@@ -63,12 +64,28 @@ class BranchEvents:
         innermost
             This frame and those that called it are observed, too, although they run already.
         """
-        running = []
-        while innermost is not None:
-            running.append(innermost)
-            innermost = innermost.f_back
-        begin = _monitor if ALWAYS_ON else _trace
-        self._end = begin(self._recorder, running)
+        running = _stack(innermost)
+        if ALWAYS_ON:
+            self._end = _monitor(self._recorder, running)
+        else:
+            self._called = _tracer(self._recorder)
+            self._end = _trace(self._recorder, running, self._called)
+
+    def follow(self, innermost: FrameType, left: FrameType | None) -> None:
+        """Observe the current thread from here on, instead of another one.
+
+        Parameters
+        ----------
+        innermost
+            As in `start`.
+        left
+            The innermost frame of the other thread.
+        """
+        if self._end is None or self._called is None or sys.gettrace() is not None:
+            return
+        for frame in _stack(left):
+            frame.f_trace = None
+        _trace(self._recorder, _stack(innermost), self._called)
 
     def begin_callbacks(self) -> bool:
         """Begin to observe the functions that are called from here on, unless all code is.
@@ -105,7 +122,7 @@ class BranchEvents:
             return
         frame = level.tb_frame
         here = id(error), frame.f_lineno
-        if here == self._handled or threading.current_thread() is not threading.main_thread():
+        if here == self._handled or threading.get_ident() != self._recorder.thread:
             return
         self._handled = here
         if not _is_users(frame.f_code):
@@ -127,17 +144,28 @@ class BranchEvents:
             self._end = None
 
 
+def _stack(innermost: FrameType | None) -> list[FrameType]:
+    """A frame and those that called it."""
+    found = []
+    while innermost is not None:
+        found.append(innermost)
+        innermost = innermost.f_back
+    return found
+
+
 # -- sys.settrace ----------------------------------------------------------------------------------
 
 Trace = Callable[[FrameType, str, Any], Any]
+Tracer = Callable[[FrameType, str, Any], Trace | None]
 
 
-def _trace(recorder: BranchRecorder, running: Sequence[FrameType]) -> Callable[[], None] | None:
+def _trace(
+    recorder: BranchRecorder, running: Sequence[FrameType], called: Tracer
+) -> Callable[[], None] | None:
     """Observe by `sys.settrace`, unless the user's debugger or coverage does so already."""
     if sys.gettrace() is not None:
         recorder.unobserved = "another trace function is set"
         return None
-    called = _tracer(recorder)
 
     def end() -> None:
         if sys.gettrace() is called:
@@ -152,12 +180,14 @@ def _trace(recorder: BranchRecorder, running: Sequence[FrameType]) -> Callable[[
     return end
 
 
-def _tracer(recorder: BranchRecorder) -> Callable[[FrameType, str, Any], Trace | None]:
+def _tracer(recorder: BranchRecorder) -> Tracer:
     """The trace function that looks at each call."""
     # by id, as in `BranchRecorder`
     traced: dict[int, tuple[_TracedCode | None, CodeType]] = {}
 
     def called(frame: FrameType, event: str, argument: Any) -> Trace | None:
+        if threading.get_ident() != recorder.thread:  # recording has left this thread
+            return None
         code = frame.f_code
         try:
             found, _ = traced[id(code)]
@@ -350,7 +380,6 @@ class MonitoringHandlers:
     def __init__(self, recorder: BranchRecorder, disable: object) -> None:
         self._recorder = recorder
         self._disable = disable
-        self._main = threading.main_thread().ident
         self.watch: Callable[[CodeType], None] = lambda code: None
         #: The lines of the instructions of each watched code object, by its id.
         self.watched: dict[int, tuple[dict[int, int], CodeType]] = {}
@@ -416,7 +445,7 @@ class MonitoringHandlers:
         return None
 
     def _note(self, code: CodeType, offset: int, kind: Any, error: str = "") -> None:
-        if threading.get_ident() != self._main:
+        if threading.get_ident() != self._recorder.thread:
             return
         known = self._recorder.known_in(code)
         key = (offset, kind, error)

@@ -49,7 +49,9 @@ class BranchRecorder:
 
     def __init__(self, writer: BranchRingWriter) -> None:
         self._writer = writer
-        self._thread = threading.main_thread().ident
+        #: The thread whose events are recorded.
+        self.thread = threading.main_thread().ident
+        self._movers: list[Callable[[int], None]] = []
         self._indices: dict[tuple[object, ...], int] = {}
         self._outcomes: list[BranchOutcome | None] = [None]
         self._hash_keys: list[int] = [1]
@@ -86,6 +88,12 @@ class BranchRecorder:
         self._hashed, self._hash = self._writer.count, 0
         self.unobserved = ""
         self.callbacks_only = False
+
+    def follow(self) -> None:
+        """Record the events of the current thread from here on."""
+        self.thread = threading.get_ident()
+        for move in self._movers:
+            move(self.thread)
 
     def known_in(self, code: CodeType) -> dict[Key, int]:
         """The indices of the outcomes in a code object, by what identifies them there."""
@@ -137,7 +145,7 @@ class BranchRecorder:
         learn: Callable[[CodeType, int, int], int],
         changed: Callable[[int], None] = lambda index: None,
     ) -> Callable[[CodeType, int, int], None]:
-        """A callback that records an event of the main thread.
+        """A callback that records an event of the recorded thread.
 
         It is given the code object, the instruction, and the destination of a branch, or -1. It
         runs at each branch of the user's code, mostly with cold caches. So it calls nothing in the
@@ -151,12 +159,12 @@ class BranchRecorder:
             Is called if the rank took another path here before.
         """
         known, writer, count_all = self.known, self._writer, self._count_all
-        main, thread = self._thread, threading.get_ident
+        recorded, thread = self.thread, threading.get_ident
         events, header = writer.events, writer.header
         last, until_counted = EVENTS - 1, COUNT_EACH - 1
 
         def note(code: CodeType, offset: int, destination: int) -> None:
-            if thread() != main:
+            if thread() != recorded:
                 return
             found = known.get(id(code) + offset)
             while found is not None and found[0] != destination:
@@ -180,6 +188,11 @@ class BranchRecorder:
                 site[0] = index
                 changed(index)
 
+        def move(to: int) -> None:
+            nonlocal recorded
+            recorded = to
+
+        self._movers.append(move)
         return note
 
     def note(self, index: int) -> bool:
@@ -201,8 +214,8 @@ class BranchRecorder:
     @property
     def hash(self) -> int:
         """The running hash of the events of this run."""
-        # another thread must not change what the main thread adds to
-        if threading.get_ident() != self._thread:
+        # another thread must not change what the recorded one adds to
+        if threading.get_ident() != self.thread:
             return self._hash_now()
         self._hash, self._hashed = self._hash_now(), self._writer.count
         return self._hash
@@ -230,7 +243,7 @@ class BranchRecorder:
         Parameters
         ----------
         frame
-            The innermost frame of the main thread. In functions that still run, the values are
+            The innermost frame of the recorded thread. In functions that still run, the values are
             those of now.
         """
         found = dict(self._values)

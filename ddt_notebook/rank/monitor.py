@@ -1,9 +1,8 @@
-"""The thread in each rank that answers the notebook while the main thread is blocked."""
+"""The thread in each rank that answers the notebook while it trains or is blocked."""
 
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -30,10 +29,11 @@ from ..wire.messages import (
 )
 from .branch_recorder import BranchRecorder
 from .probes import builds, ended_threads, polled_files
-from .probes.activity import holder_of_lock, main_thread_waits_for, other_threads_run
+from .probes.activity import holder_of_lock, other_threads_run, thread_waits_for
 from .probes.flight import FlightReader
 from .probes.sockets import GroupSockets
 from .tracebacks import current_stack
+from .training_thread import CURRENT
 
 
 class Monitor(threading.Thread):
@@ -69,7 +69,6 @@ class Monitor(threading.Thread):
         self._branches = branches
         self._ends_rank = ends_rank
         self._running = running
-        self._main = threading.main_thread().ident or 0
         self._process = psutil.Process()
 
     def run(self) -> None:
@@ -87,6 +86,10 @@ class Monitor(threading.Thread):
                 os._exit(0)
             self._channel.close()
 
+    def leave(self) -> None:
+        """Answer no more."""
+        self._channel.end()
+
     def _answer(self, request: Envelope) -> Message:
         match request.message:
             case AskStatus():
@@ -94,7 +97,7 @@ class Monitor(threading.Thread):
             case AskFlight(stacks=stacks):
                 return FlightEntries(entries=self._flight.drain(stacks=stacks))
             case AskBranches():
-                frame = sys._current_frames().get(self._main)
+                frame = CURRENT.frame()
                 values = self._branches.values(frame)
                 return BranchValues(
                     values=values,
@@ -110,8 +113,8 @@ class Monitor(threading.Thread):
         return Failed(error=f"a monitor does not answer {type(request.message).__name__}")
 
     def _status(self) -> MonitorStatus:
-        waits_for, file = main_thread_waits_for()
-        stack = current_stack(self._main)
+        waits_for, file = thread_waits_for(CURRENT.native_id)
+        stack = current_stack(CURRENT.ident)
         held_by = holder_of_lock() if waits_for == "file lock" else None
         ended = ended_threads.RECORD.awaited()
         if ended is not None:

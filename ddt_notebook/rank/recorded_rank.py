@@ -14,6 +14,7 @@ import functools
 import os
 import signal
 import socket
+import stat
 import struct
 import sys
 import tempfile
@@ -53,6 +54,7 @@ from .probes import (
     automatic,
     builds,
     checkpoints,
+    drawn,
     early_reads,
     ended_threads,
     evaluations,
@@ -74,6 +76,7 @@ from .probes.flight import FlightReader, torch_version
 from .probes.running import RunningProbes
 from .script import ImportedFiles, last_module_at_start
 from .tracebacks import describe_error, hide_own_frames
+from .training_thread import CURRENT
 from .uncompiled import leave_recorder_uncompiled
 
 if TYPE_CHECKING:
@@ -228,6 +231,7 @@ class RecordedRank:
         self._left_after = 0  # how many calls were written then
         self._error: RankError | None = None
         self._failures = 0
+        self._monitors: list[Monitor] = []
         self._imported = ImportedFiles()
         self._flight = FlightReader()
         self._running = RunningProbes()
@@ -236,6 +240,9 @@ class RecordedRank:
         observe_callbacks(self._events)
         observe_handled_errors(self._events)
         self._calls = RingWriter(self._path("calls"), reserve=True)
+        self._follow_training()
+        #: Where the user's faulthandler writes, and from where on.
+        self._errors = _own_errors() if faulthandler.is_enabled() else ("", 0)
         self._crash_file = self._note_signals()
         self._server = self._listen()
         for probe in (
@@ -280,6 +287,8 @@ class RecordedRank:
             branches=log.branches is not None,
             simulated_gpus=simulated.simulated_gpus(),
             framework=framework,
+            errors=self._errors[0],
+            errors_from=self._errors[1],
         )
         log.failure_hook = self._note_failed_call
         log.attach(self._calls)
@@ -307,6 +316,38 @@ class RecordedRank:
     def _count_branches(self) -> None:
         """Note before each call how many branch events there were."""
         self._log.branches = training.RECORD.branches = self._branches
+
+    def _follow_training(self) -> None:
+        """Record the thread that forms the group, until training goes on in another one."""
+        CURRENT.follow()
+        self._branches.follow()
+        CURRENT.has_begun = lambda: training.RECORD.backwards > 0 or self._log.has_calls()
+        CURRENT.is_in_call = lambda: self._log.in_call
+        CURRENT.moved, CURRENT.ended = self._follow, self._end_training
+
+    def _follow(self, left: FrameType | None) -> None:
+        """Record the current thread from here on."""
+        for one in _OF_ONE_THREAD:
+            if one.thread is not None:
+                one.thread = CURRENT.ident
+        self._log.follow()
+        self._branches.follow()
+        self._events.follow(sys._getframe(), left)
+        if self._error is not None and not self._ended:
+            # the one before was ended by an exception, and the program goes on
+            self._error = None
+            self._path("end").unlink(missing_ok=True)
+
+    def _end_training(self, error: BaseException | None) -> None:
+        """Write that the training function has ended, for which a launcher started a thread."""
+        if os.getpid() != self._pid:
+            return
+        if error is not None:
+            self._note_error(error)
+        CURRENT.moved = CURRENT.ended = None
+        self._end()
+        for monitor in self._monitors:  # as if the process had ended, which the launcher ends
+            monitor.leave()
 
     def leave(self) -> None:
         """Stop recording, in a child of this process."""
@@ -349,7 +390,7 @@ class RecordedRank:
             raised = _raised_at(SystemExit(code), sys._getframe(1))
             if code not in (None, 0):
                 self._leaving = sys.exc_info()[1] or raised
-            elif threading.current_thread() is threading.main_thread():
+            elif CURRENT.is_current:
                 self._exited_at = describe_error(raised, "").where
             self._left_after = self._calls.written
             leave(code)
@@ -362,6 +403,13 @@ class RecordedRank:
                     self._path("exit").write_text(str(code))
             leave_now(code)
 
+        def threads_excepthook(args: threading.ExceptHookArgs) -> None:
+            if args.exc_value is not None and CURRENT.is_current:
+                self.note_end(args.exc_value)
+            report_thread(args)
+
+        report_thread: Callable[[threading.ExceptHookArgs], object] = threading.excepthook
+        threading.excepthook = threads_excepthook
         sys.excepthook, sys.exit = excepthook, exit_
         os._exit = leave_at_once  # type: ignore[assignment]
         atexit.register(self._end)
@@ -479,14 +527,13 @@ class RecordedRank:
         return server
 
     def _serve(self, server: socket.socket) -> None:
-        monitors: list[Monitor] = []
         while True:
             try:
                 connection, _ = server.accept()
             except OSError:
                 return
-            monitors = [monitor for monitor in monitors if monitor.is_alive()]
-            if len(monitors) >= _MOST_CONNECTIONS or not _is_own(connection):
+            self._monitors = [monitor for monitor in self._monitors if monitor.is_alive()]
+            if len(self._monitors) >= _MOST_CONNECTIONS or not _is_own(connection):
                 connection.close()
                 continue
             # each connection gets the entries that are new to it
@@ -499,13 +546,39 @@ class RecordedRank:
                 ends_rank=False,
                 running=lambda asked: self._running.answer(self._rank, asked),
             )
-            monitors.append(monitor)
+            self._monitors.append(monitor)
             monitor.start()
+
+
+#: What is recorded of one thread only.
+_OF_ONE_THREAD = (
+    training.RECORD,
+    accumulated.RECORD,
+    drawn.RECORD,
+    early_reads.RECORD,
+    exchanged.RECORD,
+    replicated.RECORD,
+    shown.RECORD,
+    summed_activations.RECORD,
+)
 
 
 def _raised_at(error: BaseException, frame: FrameType) -> BaseException:
     """The exception, as if it had been raised in a frame."""
     return error.with_traceback(TracebackType(None, frame, frame.f_lasti, frame.f_lineno))
+
+
+def _own_errors() -> tuple[str, int]:
+    """The file to which standard error goes, and its size; empty unless it is this process's own.
+
+    Ray gives each worker such a file. One that the parent writes to, too, is that of several ranks.
+    """
+    with contextlib.suppress(OSError):
+        link = Path("/proc/self/fd/2")
+        state, parents = link.stat(), Path(f"/proc/{os.getppid()}/fd/2").stat()
+        if stat.S_ISREG(state.st_mode) and not os.path.samestat(state, parents):
+            return str(link.readlink()), state.st_size
+    return "", 0
 
 
 def _is_own(connection: socket.socket) -> bool:

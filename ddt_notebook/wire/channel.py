@@ -7,11 +7,13 @@ may carry a block of bytes. The stream ends when the other process ends.
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import struct
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
 
@@ -153,6 +155,11 @@ class Channel:
         except OSError:
             return True
         return bool(poller.poll(0))
+
+    def end(self) -> None:
+        """End the connection, also for a thread that waits for a message here."""
+        with suppress(OSError), socket.socket(fileno=os.dup(self.fileno())) as same:
+            same.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close this end; closing it again has no effect."""

@@ -97,6 +97,9 @@ class RankStarted(Message):
     framework
         The framework whose rank it is, by its name in `model.frameworks`; empty for a rank of
         ``torch.distributed``.
+    errors, errors_from
+        The file to which the user's own faulthandler writes when a signal ends the process, and how
+        long it was; empty if faulthandler writes to the job's folder, or if that is not known.
     """
 
     rank: int | None
@@ -120,6 +123,8 @@ class RankStarted(Message):
     branches: bool = False
     simulated_gpus: int = 0
     framework: str = ""
+    errors: str = ""
+    errors_from: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -109,18 +109,18 @@ class AccumulatedRecord:
     """The latest pass that evaluates in this run."""
 
     def __init__(self) -> None:
-        self._thread: int | None = None
+        self.thread: int | None = None
         self.latest: PassSums | None = None
 
     def begin_run(self) -> None:
         """Begin a cell."""
-        self._thread, self.latest = get_ident(), None
+        self.thread, self.latest = get_ident(), None
 
     def begins(
         self, where: Position | None, epoch: int, backwards: int, frame: FrameType
     ) -> PassSums | None:
         """Begin a pass before its first batch."""
-        if get_ident() != self._thread:
+        if get_ident() != self.thread:
             return None
         sums = PassSums(where, epoch, backwards)
         sums.begin(next(user_frames(frame), None))
@@ -136,7 +136,7 @@ class AccumulatedRecord:
 
     def gives(self, values: tuple[Any, ...]) -> None:
         """Note the numbers that a call of ``torch.distributed`` is given after the last batch."""
-        if self.latest is None or get_ident() != self._thread:
+        if self.latest is None or get_ident() != self.thread:
             return
         self.latest.gave_more |= not given_numbers(values, self.latest.given)
 

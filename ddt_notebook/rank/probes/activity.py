@@ -1,4 +1,4 @@
-"""Finds out from the operating system (Linux) what a main thread waits for.
+"""Finds out from the operating system (Linux) what a thread waits for.
 
 The monitor's thread calls it. A thread that runs on a processor waits for nothing.
 """
@@ -36,14 +36,18 @@ _AARCH64: dict[int, WaitsFor] = {
 _CALLS = {"x86_64": _X86_64, "aarch64": _AARCH64}.get(platform.machine(), {})
 
 
-def main_thread_waits_for() -> tuple[WaitsFor, str]:
-    """What this process's main thread waits for, and the path of the file that it reads or locks.
+def thread_waits_for(thread: int) -> tuple[WaitsFor, str]:
+    """What a thread of this process waits for, and the path of the file that it reads or locks.
 
     Two empty strings if it runs, or if that is not known.
+
+    Parameters
+    ----------
+    thread
+        Its number in the operating system; that of the main thread is the process's.
     """
-    process = os.getpid()  # also the number of the main thread
     with suppress(OSError, ValueError):
-        shown = Path(f"/proc/self/task/{process}/syscall").read_text(encoding="ascii")
+        shown = Path(f"/proc/self/task/{thread}/syscall").read_text(encoding="ascii")
         number, _, arguments = shown.partition(" ")
         waits_for = _CALLS.get(int(number), "")  # "running" is not a number
         if waits_for not in ("file", "file lock"):

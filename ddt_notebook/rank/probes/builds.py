@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import os
 import re
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +18,7 @@ from typing import Any
 
 from ...model.rank import WaitsFor
 from ..after_import import AfterImport
+from ..training_thread import CURRENT
 
 #: What compiles a source file, in the file that PyTorch writes for ninja.
 _COMPILED = re.compile(r"^build (\S+\.o): ", re.MULTILINE)
@@ -32,7 +32,6 @@ class Builds:
     """The lock for which the main thread waits, and the one that it has taken."""
 
     def __init__(self) -> None:
-        self._main = threading.main_thread().ident
         self._awaited = self._taken = ""
         self._looked_s = float("-inf")
         self._holder: int | None = None
@@ -49,7 +48,7 @@ class Builds:
         @functools.wraps(wait)
         def waiting(self_: Any, *args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
-            if threading.get_ident() != self._main:
+            if not CURRENT.is_current:
                 return wait(self_, *args, **kwargs)
             self._awaited, self._looked_s = _path(self_), float("-inf")
             self._tell(*self.awaited())
@@ -63,7 +62,7 @@ class Builds:
         def taking(self_: Any, *args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
             taken = take(self_, *args, **kwargs)
-            if taken and threading.get_ident() == self._main:
+            if taken and CURRENT.is_current:
                 self._taken = _path(self_)
                 self._tell("build", str(Path(self._taken).parent), None)
             return taken
@@ -71,7 +70,7 @@ class Builds:
         @functools.wraps(release)
         def releasing(self_: Any, *args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
-            if threading.get_ident() == self._main:
+            if CURRENT.is_current:
                 self._taken = ""
                 self._tell("", "", None)
             return release(self_, *args, **kwargs)

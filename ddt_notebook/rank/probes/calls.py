@@ -31,6 +31,7 @@ from ...wire import ring
 from ...wire.records import NO_GROUP, NO_NUMBER, CallRecord, Group
 from ..branch_recorder import BranchRecorder
 from ..torch_private import DisableTorchFunction, operation_counter
+from ..training_thread import CURRENT
 from ..user_signals import let_through
 from . import (
     accumulated,
@@ -153,6 +154,19 @@ class CallLog:
         self._known.clear()
         self._main = threading.get_ident()
 
+    def follow(self) -> None:
+        """Record the calls of the current thread from here on."""
+        self._main = threading.get_ident()
+
+    @property
+    def in_call(self) -> bool:
+        """Whether a call is being made that is recorded."""
+        return self._depth > 0
+
+    def has_calls(self) -> bool:
+        """Whether this process has done more than to form groups."""
+        return self._ring is not None and self._ring.written > self._setup_counts.total()
+
     def detach(self) -> None:
         """Stop recording: a child of the rank must not write to the rank's log."""
         self._ring = None
@@ -227,11 +241,9 @@ class CallLog:
             # the compiler makes a part of its graph of it, and cannot trace what records a call
             if is_compiling():
                 return function(*args, **kwargs)
-            if self._depth or self._ring is None or _get_ident() != self._main:
-                if self._ring is None or _get_ident() == self._main:
-                    return function(*args, **kwargs)
-                name = self._group_name(operation, args, kwargs)
-                return threads.RECORD.call(function, args, kwargs, function.__name__, name)
+            left_out = self._depth or self._ring is None or _get_ident() != self._main
+            if left_out and not self._moves():
+                return self._unrecorded(function, operation, args, kwargs)
             frame, number = sys._getframe(1), None
             try:
                 found = self._known_call(op, operation, args, kwargs, details_of, frame)
@@ -350,6 +362,24 @@ class CallLog:
         key = (record.group.name, "send" in record.op, record.peer, record.tag)
         self._message_counts[key] += 1
         return self._message_counts[key]
+
+    def _moves(self) -> bool:
+        """Whether another thread makes a call, which from here on is the one that is recorded."""
+        return self._ring is not None and _get_ident() != self._main and CURRENT.moves()
+
+    def _unrecorded(
+        self,
+        function: Any,
+        operation: Operation,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Make a call that the log leaves out; of another thread, `threads` notes it."""
+        __tracebackhide__ = True
+        if self._ring is None or _get_ident() == self._main:
+            return function(*args, **kwargs)
+        name = self._group_name(operation, args, kwargs)
+        return threads.RECORD.call(function, args, kwargs, function.__name__, name)
 
     def _group_name(
         self, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -58,18 +58,18 @@ class EarlyReadRecord:
     """The reads of this run."""
 
     def __init__(self) -> None:
-        self._thread: int | None = None
+        self.thread: int | None = None
         self._mode = _Watching(self)
         #: Whether the mode is active.
         self.entered = False
         self._open: dict[int, _Open] = {}
         self.begin_run()
-        self._thread = None
+        self.thread = None
 
     def begin_run(self) -> None:
         """Begin a cell."""
         self.leave()
-        self._thread, self.problem = get_ident(), ""
+        self.thread, self.problem = get_ident(), ""
         self.reads: dict[tuple[Position, Position], EarlyRead] = {}
         self._calls: dict[Position, int] = {}
 
@@ -82,7 +82,7 @@ class EarlyReadRecord:
         rank: int,
     ) -> None:
         """Note that an asynchronous call has returned a handle."""
-        if get_ident() != self._thread or operation.result is None or record.file is None:
+        if get_ident() != self.thread or operation.result is None or record.file is None:
             return
         if operation.root is not None and (record.root == rank) != (record.op in _TO_ROOT):
             return  # the root's own tensor is complete, and others have no result
@@ -132,11 +132,11 @@ class EarlyReadRecord:
     def _stop(self, error: Exception) -> None:
         let_through(error)
         self.leave()
-        self._thread, self.problem = None, f"{type(error).__name__}: {error}"
+        self.thread, self.problem = None, f"{type(error).__name__}: {error}"
 
     def calls(self, function: Any, arguments: Iterable[Any]) -> None:
         """Note the arguments of a function of torch that is about to be called."""
-        if not self._open or get_ident() != self._thread:
+        if not self._open or get_ident() != self.thread:
             return
         name = getattr(function, "__name__", "")
         if name in _HARMLESS:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import sys
 import threading
 import weakref
 from collections import deque
@@ -15,6 +14,7 @@ from typing import Any
 
 from ...model import RankError
 from ..tracebacks import describe_error
+from ..training_thread import CURRENT
 from .frames import local_variables
 
 #: What `threading` and `queue` wait in.
@@ -48,7 +48,7 @@ class EndedThreads:
             self._ended.append((describe_error(args.exc_value, ""), known))
 
     def awaited(self) -> RankError | None:
-        """What ended the thread for which the main thread waits without a time limit.
+        """What ended the thread for which the recorded thread waits without a time limit.
 
         None if another thread of the user or of a library lives: it may end the wait. None also
         unless the thread knew the queue or event: what else is to end the wait may still come, as
@@ -56,7 +56,7 @@ class EndedThreads:
         """
         if not self._ended or not (waited := self._waited()):
             return None
-        others = (one for one in threading.enumerate() if one is not threading.main_thread())
+        others = (one for one in threading.enumerate() if one.ident != CURRENT.ident)
         if not all(map(_is_own, others)):
             return None
         for error, known in reversed(self._ended.copy()):
@@ -65,8 +65,8 @@ class EndedThreads:
         return None
 
     def _waited(self) -> list[object]:
-        """What Python waits in on the main thread, as `queue.Queue.get` does."""
-        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        """What Python waits in on that thread, as `queue.Queue.get` does."""
+        frame = CURRENT.frame()
         if frame is None or frame.f_code.co_filename != threading.__file__:
             return []
         if local_variables(frame).get("timeout", 0) not in (None, -1):

@@ -137,13 +137,13 @@ class ExchangedRecord:
     """The examined calls of this run."""
 
     def __init__(self) -> None:
-        self._thread: int | None = None
+        self.thread: int | None = None
         self.begin_run()
-        self._thread = None
+        self.thread = None
 
     def begin_run(self) -> None:
         """Begin a cell."""
-        self._thread = get_ident()
+        self.thread = get_ident()
         self.problem = ""
         self.values: list[_Followed] = []
         #: Reduced values that may still be read or written.
@@ -160,7 +160,7 @@ class ExchangedRecord:
 
     def _stop(self, error: Exception) -> None:
         let_through(error)
-        self._thread, self.problem = None, f"{type(error).__name__}: {error}"
+        self.thread, self.problem = None, f"{type(error).__name__}: {error}"
         self.open.clear()
         self.averaged.clear()
         self.gathered.clear()
@@ -186,7 +186,7 @@ class ExchangedRecord:
             return None
         if record.op not in EXAMINED:
             return None
-        if get_ident() != self._thread or not is_user_code(code.co_filename):
+        if get_ident() != self.thread or not is_user_code(code.co_filename):
             return None
         key = id(code), frame.f_lasti
         known = self._calls.get(key)
@@ -248,7 +248,7 @@ class ExchangedRecord:
                         self._average(one, value, frame, samples)
 
     def _average(self, one: _Followed, value: float, frame: FrameType, samples: int) -> None:
-        if len(self.averaged) < _MAX_AVERAGED and get_ident() == self._thread:
+        if len(self.averaged) < _MAX_AVERAGED and get_ident() == self.thread:
             averaged = _Averaged(one, frame.f_code)
             averaged.add(value, samples)
             self.averaged[id(frame.f_code), frame.f_lasti] = averaged
@@ -270,7 +270,7 @@ class ExchangedRecord:
 
     def schedules(self, value: Any, frame: FrameType) -> None:
         """Note what a scheduler is given that lowers the learning rate by it."""
-        if not self.open or get_ident() != self._thread:
+        if not self.open or get_ident() != self.thread:
             return
         try:
             for number in accumulated.elements(value):
@@ -282,7 +282,7 @@ class ExchangedRecord:
 
     def _near(self, value: float, relative: float, *, counts: bool) -> list[_Followed]:
         """The followed calls that a number may come from."""
-        if get_ident() != self._thread:
+        if get_ident() != self.thread:
             return []
         for one in self.open:
             one.left -= 1

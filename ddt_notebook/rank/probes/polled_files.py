@@ -7,7 +7,6 @@ import functools
 import io
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,6 +16,7 @@ from typing import Any
 
 from ...model import Position
 from ...model.rank import WaitsFor
+from ..training_thread import CURRENT
 from .frames import user_line
 
 try:
@@ -54,7 +54,6 @@ class PolledFiles:
     """The files that did not exist, or whose lock was refused, when the main thread asked."""
 
     def __init__(self) -> None:
-        self._main = threading.main_thread().ident
         self._polls: dict[tuple[WaitsFor, str, Position], _Poll] = {}
         self._noting = False
 
@@ -64,7 +63,7 @@ class PolledFiles:
 
     def missing(self, path: Any) -> None:
         """Note that a file does not exist."""
-        own = threading.get_ident() == self._main and not self._noting
+        own = CURRENT.is_current and not self._noting
         if own and isinstance(path, (str, os.PathLike)):
             self._noting = True  # finding the user's line may ask for files that do not exist
             try:
@@ -75,7 +74,7 @@ class PolledFiles:
 
     def refused(self, lock: Any) -> None:
         """Note that another process holds the lock of an open file."""
-        if threading.get_ident() != self._main:
+        if not CURRENT.is_current:
             return
         with suppress(AttributeError, TypeError, OSError):
             number = lock if isinstance(lock, int) else lock.fileno()

@@ -29,15 +29,15 @@ class ReplicatedRecord:
 
     def __init__(self) -> None:
         self.tensors: list[ReplicatedTensor] = []
-        self._thread: int | None = None
+        self.thread: int | None = None
 
     def begin_run(self) -> None:
         """Begin a cell."""
-        self.tensors, self._thread = [], get_ident()
+        self.tensors, self.thread = [], get_ident()
 
     def declares(self, tensor: Any, mesh: Any, placements: Any) -> None:
         """Note a tensor with the placement ``Replicate`` along a dimension of a mesh."""
-        if len(self.tensors) >= _MAX_TENSORS or get_ident() != self._thread:
+        if len(self.tensors) >= _MAX_TENSORS or get_ident() != self.thread:
             return
         local = on_cpu([tensor])
         if not local or mesh is None:
@@ -59,7 +59,7 @@ class ReplicatedRecord:
 
     def stop(self) -> None:
         """Record nothing more in this run."""
-        self._thread = None
+        self.thread = None
 
 
 #: The record of this process.

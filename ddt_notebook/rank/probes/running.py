@@ -10,7 +10,6 @@ Nothing here communicates with other ranks.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any
@@ -20,6 +19,7 @@ import torch
 from ...model import Observation
 from ...wire.messages import AskRunning, RunningAnswer
 from ..frameworks import registered as frameworks
+from ..training_thread import CURRENT
 from . import memory, parity, partition, placement, training
 from .frames import local_variables, user_frames
 
@@ -31,7 +31,6 @@ class RunningProbes:
     """The questions that this process answers while it trains."""
 
     def __init__(self) -> None:
-        self._main = threading.main_thread().ident or 0
         self._taken: tuple[int, RunningAnswer] | None = None  # and at the end of which step
 
     def answer(self, rank: int, request: AskRunning) -> RunningAnswer:
@@ -44,7 +43,7 @@ class RunningProbes:
                 return self._taken[1]
             record.at_end_of(request.at_step, self._take(rank, request.at_step))
         elif request.probes:
-            names = variables(sys._current_frames().get(self._main))
+            names = variables(CURRENT.frame())
             for name in request.probes:
                 try:
                     observed[name] = _PROBES[name](rank, names)

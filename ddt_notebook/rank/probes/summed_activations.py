@@ -30,16 +30,16 @@ class SummedRecord:
         #: Whether more sums are recorded.
         self.watches = False
         self._left = 0
-        self._thread: int | None = None
+        self.thread: int | None = None
 
     def begin_run(self) -> None:
         """Begin a cell."""
-        self.sums, self._left, self._thread = [], _MAX_EXAMINED, get_ident()
+        self.sums, self._left, self.thread = [], _MAX_EXAMINED, get_ident()
         self.watches = True
 
     def reduces(self, tensor: Any, members: tuple[int, ...], frame: FrameType) -> None:
         """Note a sum over the members of a group, if a module in training makes it."""
-        if get_ident() != self._thread or type(tensor) is not torch.Tensor or tensor.dim() < 2:
+        if get_ident() != self.thread or type(tensor) is not torch.Tensor or tensor.dim() < 2:
             return
         self._left -= 1
         self.watches = self._left > 0

@@ -30,6 +30,7 @@ from torch.optim.optimizer import (
 from ...model import Position
 from ...model.training import Contrast, CountedLoss, LossGraph, NotFinite, RankTraining
 from ..branch_recorder import BranchRecorder
+from ..training_thread import CURRENT
 from ..user_signals import let_through
 from . import (
     contrasts,
@@ -98,7 +99,7 @@ class TrainingRecord:
         self._run = 0
         self._before = 0
         #: The thread that runs cells, which alone is recorded; None when recording has ended.
-        self._thread: int | None = get_ident()
+        self.thread: int | None = get_ident()
         self._optimizers: weakref.WeakKeyDictionary[Optimizer, OptimizerLog] = (
             weakref.WeakKeyDictionary()
         )
@@ -144,7 +145,7 @@ class TrainingRecord:
         self._run += 1
         self._before = self.backwards
         self.joining = 0
-        self._thread = None if self.problem else get_ident()
+        self.thread = None if self.problem else get_ident()
         self._stepped, self._passed = [], []
         self._last_stepped = self._last_passed = None
         self._stepping = self._stepping_log = self.compiled = None
@@ -208,22 +209,26 @@ class TrainingRecord:
         """End the recording after an error in it; the error must not reach the user's code."""
         let_through(error)
         self.problem = f"{type(error).__name__}: {error}"
-        self._thread = None
+        self.thread = None
+
+    def _follows(self) -> bool:
+        """Whether training goes on in the current thread, which from here on is recorded."""
+        return self.thread is not None and CURRENT.moves()
 
     # -- called by the hooks; none of these raises ---------------------------------------------
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Record nothing in this block, which undoes what it does."""
-        thread, self._thread = self._thread, None
+        thread, self.thread = self.thread, None
         try:
             yield
         finally:
-            self._thread = thread
+            self.thread = thread
 
     def wrapped(self, model: DistributedDataParallel, *_: object, **__: object) -> None:
         """Called when DDP has been constructed and has made the model equal on all ranks."""
-        if get_ident() != self._thread:
+        if get_ident() != self.thread and not self._follows():
             return
         try:
             log = self._known(model)
@@ -237,7 +242,7 @@ class TrainingRecord:
 
     def made(self, optimizer: Optimizer, *_: object, **__: object) -> None:
         """Called when an optimizer has been constructed."""
-        if get_ident() != self._thread:
+        if get_ident() != self.thread and not self._follows():
             return
         try:
             made = taken_over_from(optimizer, self._optimizers) or user_line(sys._getframe())
@@ -249,7 +254,7 @@ class TrainingRecord:
         self, model: DistributedDataParallel, inputs: tuple[Any, ...], named: dict[str, Any]
     ) -> None:
         """Called for each forward pass with gradients through DDP."""
-        if get_ident() != self._thread:
+        if get_ident() != self.thread and not self._follows():
             return
         try:
             if _exchanged.gathered:  # for another loss than that of this pass
@@ -270,7 +275,7 @@ class TrainingRecord:
 
     def evaluates(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Called for each forward pass without gradients through DDP."""
-        if get_ident() != self._thread:
+        if get_ident() != self.thread:
             return
         try:
             _evaluations.evaluates(inputs, named)
@@ -279,12 +284,12 @@ class TrainingRecord:
 
     def entered_join(self, context: Join) -> None:
         """Called when a context ``join()`` has been entered."""
-        if get_ident() == self._thread:
+        if get_ident() == self.thread:
             self.joining += context in self._uneven
 
     def left_join(self, context: Join) -> None:
         """Called before a context ``join()`` is left."""
-        if get_ident() == self._thread:
+        if get_ident() == self.thread:
             self.joining = max(0, self.joining - (context in self._uneven))
 
     def made_join(
@@ -301,7 +306,7 @@ class TrainingRecord:
 
     def hooked(self, model: DistributedDataParallel, *_: object, **__: object) -> None:
         """Called when the user has registered a communication hook."""
-        if get_ident() != self._thread:
+        if get_ident() != self.thread:
             return
         try:
             self._known(model).has_hook = True
@@ -310,7 +315,7 @@ class TrainingRecord:
 
     def enters_no_sync(self, model: DistributedDataParallel) -> None:
         """Called when ``no_sync()`` was called."""
-        if get_ident() != self._thread:
+        if get_ident() != self.thread:
             return
         try:
             self._known(model).no_sync = user_line(sys._getframe())
@@ -319,7 +324,7 @@ class TrainingRecord:
 
     def reduces(self, tensor: Any) -> None:
         """Called before an ``all_reduce`` if gradients are examined before the next step."""
-        if get_ident() != self._thread or not isinstance(tensor, torch.Tensor):
+        if get_ident() != self.thread or not isinstance(tensor, torch.Tensor):
             return
         try:
             for log in self.sampling:
@@ -354,12 +359,12 @@ class TrainingRecord:
 
     def mark(self, *, ends: bool = False) -> None:
         """Called when a pass that may issue collectives begins or ends, with branches observed."""
-        if self.branches is not None and get_ident() == self._thread:
+        if self.branches is not None and get_ident() == self.thread:
             self.branches.mark(ends=ends)
 
     def losses(self, loss: torch.Tensor) -> None:
         """Called when a backward pass begins."""
-        if get_ident() != self._thread:
+        if get_ident() != self.thread:
             return
         try:
             self.backwards += 1
@@ -411,7 +416,7 @@ class TrainingRecord:
 
     def after_backward(self) -> None:
         """Called after one of the first passes, and if gradients are examined before a step."""
-        if get_ident() != self._thread:
+        if get_ident() != self.thread:
             return
         try:
             for log in self.sampling:
@@ -423,7 +428,7 @@ class TrainingRecord:
 
     def clips(self) -> None:
         """Called before gradients are clipped."""
-        if get_ident() != self._thread:
+        if get_ident() != self.thread:
             return
         try:
             for optimizer in self.sampling:
@@ -433,7 +438,7 @@ class TrainingRecord:
 
     def clipped(self, parameters: list[torch.Tensor], norm: object = None) -> None:
         """Called when the gradients of some parameters have been clipped by their norm, if any."""
-        if get_ident() != self._thread:
+        if get_ident() != self.thread:
             return
         try:
             one = next((one for one in parameters if one.grad is not None), None)
@@ -473,7 +478,7 @@ class TrainingRecord:
 
     def before_step(self, optimizer: Optimizer, *_: object) -> None:
         """Called before an optimizer steps."""
-        if get_ident() != self._thread:
+        if get_ident() != self.thread:
             return
         try:
             if self._stepping is not None and self._stepping is not optimizer:
@@ -499,7 +504,7 @@ class TrainingRecord:
 
     def after_step(self, optimizer: Optimizer, *_: object) -> None:
         """Called when an optimizer has stepped."""
-        if self._stepping is not optimizer or get_ident() != self._thread:
+        if self._stepping is not optimizer or get_ident() != self.thread:
             return
         try:
             self._stepping = None
@@ -545,7 +550,7 @@ class TrainingRecord:
 
     def log_beside(self, optimizer: Any) -> OptimizerLog | None:
         """The record of an optimizer for what happens beside its steps; None if not recorded."""
-        if get_ident() != self._thread or not isinstance(optimizer, Optimizer):
+        if get_ident() != self.thread or not isinstance(optimizer, Optimizer):
             return None
         log = self._log_of(optimizer)
         if log.run_beside != self._run:

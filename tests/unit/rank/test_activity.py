@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ddt_notebook.rank.probes.activity import holder_of_lock, main_thread_waits_for
+from ddt_notebook.rank.probes.activity import holder_of_lock, thread_waits_for
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/syscall").exists(), reason="the system does not show system calls"
@@ -29,9 +29,9 @@ def watch(
 
     def look() -> None:
         deadline = time.monotonic() + _LIMIT_S
-        while main_thread_waits_for() != wanted and time.monotonic() < deadline:
+        while thread_waits_for(os.getpid()) != wanted and time.monotonic() < deadline:
             time.sleep(0.001)
-        seen.append(main_thread_waits_for() == wanted)
+        seen.append(thread_waits_for(os.getpid()) == wanted)
         release()
 
     thread = threading.Thread(target=look)
@@ -98,4 +98,4 @@ def test_a_wait_for_a_lock_of_python_is_recognised() -> None:
 
 
 def test_a_thread_that_runs_waits_for_nothing() -> None:
-    assert main_thread_waits_for() == ("", "")
+    assert thread_waits_for(os.getpid()) == ("", "")
