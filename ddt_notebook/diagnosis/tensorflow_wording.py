@@ -92,7 +92,9 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
             ]
         )
     ),
-    "one-model-trained": ("all workers train one model: each gives it gradients of something else"),
+    "one-model-trained": (
+        "all workers train one model, but each computes the gradients of another function"
+    ),
     "steps-of-pipelines": lambda f: "; ".join(
         f"on rank {rank}: {', '.join(steps)}"
         for rank, steps in zip(f.ranks, f.values["steps"], strict=True)

@@ -6,13 +6,13 @@ Ray ends a worker's process from outside, after the training function has return
 from __future__ import annotations
 
 import functools
-from contextlib import suppress
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..after_import import AfterImport
 from ..tracebacks import hide_own_frames
 from ..training_thread import CURRENT
+from ..user_signals import left_out
 from .framework import Framework
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def _watch(module: ModuleType) -> None:
 
     @functools.wraps(shows)
     def show(error: BaseException, *args: Any, **kwargs: Any) -> Any:
-        with suppress(Exception):
+        with left_out():  # an exception of the user's own kind
             hide_own_frames(error)
         return shows(error, *args, **kwargs)
 

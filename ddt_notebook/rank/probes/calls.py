@@ -635,7 +635,7 @@ class CallLog:
         return result, index
 
     def _site(self, frame: FrameType) -> CallSite:
-        """Where the main thread makes a call, whose frame may be another thread's."""
+        """Where the recorded thread makes a call, whose frame may be another thread's."""
         here = _get_ident() == self._main
         return self._sites.of(frame if here else sys._current_frames().get(self._main))
 
