@@ -8,7 +8,6 @@ all of its ranks.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import secrets
 import signal
@@ -66,7 +65,7 @@ from ..wire.messages import (
     StartRank,
     StartStore,
 )
-from . import launcher, surroundings
+from . import launcher, limits, surroundings
 from .agent_link import AgentLink, send_pending
 from .connection_trial import TrialListener, try_connection
 from .errors import SessionError
@@ -266,7 +265,7 @@ class Agent:
     def _start_server(self, framework: str) -> None:
         known = described(framework)
         needs = known.preparation
-        if needs is not None and importlib.util.find_spec(needs.modules[0]) is None:
+        if needs is not None and not limits.is_installed(needs.modules[0]):
             why = f"{known.title} is not installed on this host: {needs.install}"
             self._link.send(Failed(error=why))
             raise SessionError(why)

@@ -188,9 +188,9 @@ def check_framework(name: str, *, on_hosts: str | None, simulated: bool) -> None
     if known is None:
         raise SessionError(
             f"there is no framework {name!r} to prepare ranks for",
-            f"known: {', '.join(prepared())}; what trains through torch.distributed needs none",
+            f"choose {' or '.join(prepared())}; what trains through torch.distributed needs none",
         )
-    if on_hosts is None and importlib.util.find_spec(known.modules[0]) is None:
+    if on_hosts is None and not is_installed(known.modules[0]):
         raise SessionError(f"{title} is not installed", known.install)
     if simulated:
         raise SessionError(f"ranks for {title} run without simulated GPUs", "leave --simulate out")
@@ -202,6 +202,12 @@ def check_framework(name: str, *, on_hosts: str | None, simulated: bool) -> None
         raise SessionError(
             f"the hosts are not prepared for {title}", f'join them with framework="{name}"'
         )
+
+
+def is_installed(module: str) -> bool:
+    """Whether a module can be imported; a folder that only has its name is none."""
+    found = importlib.util.find_spec(module)
+    return found is not None and found.origin is not None
 
 
 def choose_ranks(ranks: Iterable[int] | int | None, world_size: int) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -142,7 +143,7 @@ def test_an_empty_choice_of_ranks_is_refused(count: int) -> None:
 @pytest.mark.parametrize(
     ("name", "installed", "on_hosts", "simulated", "text"),
     [
-        ("tensorflw", True, None, False, "no framework 'tensorflw'.*known: horovod, tensorflow"),
+        ("tensorflw", True, None, False, "no framework 'tensorflw'.*choose horovod or tensorflow"),
         (
             *("tensorflow", False, None, False),
             r"TensorFlow is not installed: pip install 'ddt-notebook\[ten",
@@ -160,11 +161,22 @@ def test_a_framework_without_its_needs_is_refused(
     simulated: bool,
     text: str,
 ) -> None:
-    found = SimpleNamespace(find_spec=lambda module: object() if installed else None)
+    spec = SimpleNamespace(origin="__init__.py") if installed else None
+    found = SimpleNamespace(find_spec=lambda module: spec)
     monkeypatch.setattr(limits.importlib, "util", found)
     with pytest.raises(SessionError, match=text) as caught:
         check_framework(name, on_hosts=on_hosts, simulated=simulated)
     assert "\n" not in str(caught.value)
+
+
+def test_a_folder_with_the_name_of_a_framework_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "horovod").mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "horovod", raising=False)
+    with pytest.raises(SessionError, match="Horovod is not installed"):
+        check_framework("horovod", on_hosts=None, simulated=False)
 
 
 def test_a_group_of_many_ranks_for_each_processor_comes_with_advice(
