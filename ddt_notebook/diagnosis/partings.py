@@ -45,6 +45,7 @@ from .last_stores import LastStores, Stored
 from .matched_calls import Meetings
 from .parting_reasons import ASKS_LIBRARY, IN_CALLBACK, Candidate, PartingReasons
 from .reported_handlers import ReportedHandlers
+from .step_limits import counted_alike
 from .uneven_passes import first_uneven_pass
 from .ways import Ways
 
@@ -146,6 +147,9 @@ class Partings:
         frames: list[Position],
     ) -> Candidate | None:
         """The parting that explains why ``absent`` did not reach the call."""
+        limit = self._step_limit(call, caller, absent, frames)
+        if limit is not None:
+            return limit
         found = self._with_other_calls(compared, call, caller, absent)
         if found is None:
             last = [one for one in compared if self._is_recent(one, call, caller, absent)]
@@ -372,6 +376,41 @@ class Partings:
         return parting.apart[0][0] >= last[0] and parting.apart[1][0] >= last[1]
 
     # -- the parting that explains the hang ------------------------------------------------------
+
+    def _step_limit(
+        self, call: Call, caller: RankReport, absent: RankReport, frames: list[Position]
+    ) -> Candidate | None:
+        """The condition at which one rank has made its last step, and the other one has not.
+
+        The ranks have met in each collective, and went the same way from the last one on.
+        """
+        met = self._common(call, caller.rank, absent.rank)
+        both = self._branches[absent.rank], self._branches[caller.rank]
+        entered = [
+            calls
+            for calls in self._meetings.get(call.group, {}).values()
+            if {caller.rank, absent.rank} <= calls.keys()
+        ]
+        if not met or not all(self._ways.meet(*_of(one, caller, absent)) for one in entered):
+            return None
+        parting = next(
+            align(
+                both[0].between(met[-1][0], None),
+                both[1].between(met[-1][1], call.branches_before),
+                met[-1],
+            ),
+            None,
+        )
+        if parting is None or parting.absent is None or parting.waiter is None:
+            return None
+        for candidate in self._candidates(parting):
+            if self._keeps_from_call(candidate, frames) and counted_alike(
+                self._program,
+                candidate.decision,
+                [(one, at) for one, (at, _) in zip(both, parting.apart, strict=True)],
+            ):
+                return candidate
+        return None
 
     def _with_other_calls(
         self,
@@ -739,6 +778,10 @@ class Partings:
             return None
         found = next(self._candidates(compared[-1]), None)
         return found and Candidate(found.decision, found.absent, found.waiter, 3)
+
+
+def _of(calls: dict[int, Call], caller: RankReport, absent: RankReport) -> tuple[Call, Call]:
+    return calls[caller.rank], calls[absent.rank]
 
 
 def _follows(call: Call, event: int) -> bool:
