@@ -2,13 +2,16 @@
 
 The first is the processor time of a step with recording and without it, by turns within one cell,
 in random order, with a second part without recording as the control. The second is the time inside
-the recorder, without that of the recorded functions and without sleep, of a step's processor time.
+the recorder, without that of the recorded functions, of a step's processor time.
 It is measured by the clock: to ask for the processor time takes 5 µs on some machines, half as long
-as a record.
+as a record. The measuring itself takes time, and a part of it falls into the recorder's: as many
+steps with a function that records nothing in place of each of the recorder's tell how much, and
+that is taken off. The note names it.
 
 Horovod's own wait asks one function of its library without a pause whether an operation is over.
-The recorder's wait asks the same function and sleeps in between. The time of that function is
-Horovod's, the loop around it is the recorder's; the note shows the time with both.
+The recorder waits in its place, asks the same function and sleeps in between. That takes less
+processor time than Horovod's wait, as the turns show. So the second figure leaves this wait out,
+and the note shows the time with it.
 
 Run it where a framework is installed, with the names of programs or without: ``.venv-deepspeed/bin/
 python -m benchmarks.framework_recording``. Programs whose framework is missing are left out.
@@ -52,11 +55,9 @@ class Program:
         The devices that the session simulates.
     barrier
         Where the ranks meet before a turn.
-    sleeps
-        An expression: the recorder's modules that wait for other ranks in place of the framework.
-        What they sleep is no work of the recorder.
-    looks
-        The name of the framework's function that its own wait, and the recorder's, ask in a loop.
+    waits
+        An expression: a class of the recorder and the name of its method that waits for other ranks
+        in place of the framework.
     """
 
     package: str
@@ -67,8 +68,7 @@ class Program:
     ranks: int = 2
     simulate: str = ""
     barrier: str = "dist.barrier()"
-    sleeps: str = "()"
-    looks: str = ""
+    waits: str = "None, None"
 
 
 #: The networks that the programs train: that of the frameworks' examples for MNIST and CIFAR, two
@@ -260,15 +260,16 @@ PROGRAMS = {
         name + size: program
         for size, network in _NETWORKS.items()
         for name, program in {
-            # its own wait spins; ours sleeps between looks, so that recording may take less
             "Horovod": Program(
                 "horovod",
                 network + _HOROVOD,
                 owners="(__import__('horovod.torch').torch.mpi_ops.mpi_lib,)",
                 framework="horovod",
                 barrier="hvd.barrier()",
-                sleeps="(__import__('ddt_notebook.rank.frameworks.horovod', fromlist=['']),)",
-                looks="horovod_torch_poll",
+                waits=(
+                    "__import__('ddt_notebook.rank.frameworks.horovod', fromlist=['']).Horovod, "
+                    "'_taken'"
+                ),
             ),
             "Accelerate": Program("accelerate", network + _ACCELERATE),
             "transformers' Trainer": Program("transformers", network + _TRAINER, steps=30),
@@ -289,7 +290,7 @@ PROGRAMS = {
 #: Puts a switch before each of the recorder's functions: a library may keep a reference to it. Its
 #: frames count as those of torch, or they would be taken for the user's lines.
 _SWITCHES = """
-import random, time
+import random, sys, time
 from torch.distributed import distributed_c10d
 from torch.optim import optimizer as optimizers
 
@@ -302,9 +303,9 @@ def is_recorder(function):
     )
 
 class State:
-    on, timed = True, False
+    kind, timed = "on", False
     within = []  # of each function of the recorder that runs: the time that is not the recorder's
-    spent, looked = [], []
+    spent, waited = [], []
 
 text = '''
 from functools import wraps
@@ -334,20 +335,30 @@ def inner(function, state, clock):
             state.within[-1] += clock() - began
     return call
 
-def looking(function, state, clock):
+def waiting(function, state, clock):
     @wraps(function)
     def call(*args, **kwargs):
+        if not state.within:
+            return function(*args, **kwargs)
+        state.within.append(0.0)
         began = clock()
         try:
             return function(*args, **kwargs)
         finally:
-            if state.within:
-                state.looked.append(clock() - began)
+            whole = clock() - began
+            state.waited.append(whole - state.within.pop())
+            state.within[-1] += whole
     return call
 
-def switched(function, plain, state):
+def nothing(function):
+    @wraps(function)
     def call(*args, **kwargs):
-        return (function if state.on else plain)(*args, **kwargs)
+        return function(*args, **kwargs)
+    return call
+
+def switched(kinds, state):
+    def call(*args, **kwargs):
+        return kinds[state.kind](*args, **kwargs)
     return call
 '''
 exec(compile(text, distributed_c10d.__file__, "exec"))
@@ -361,36 +372,45 @@ for owner in owners:
         if function not in switches:
             plain = function.__wrapped__
             cells = [c for c in function.__closure__ or () if c.cell_contents is plain]
-            timed = plain
-            if plain.__name__ == "LOOKS":
-                timed = looking(plain, State, time.perf_counter)
+            recorded = inner(plain, State, time.perf_counter)
             for cell in cells:
-                cell.cell_contents = inner(timed, State, time.perf_counter)
-            if not cells:
+                cell.cell_contents = recorded
+            kinds = {"on": function, "off": plain, "empty": plain}
+            if cells:
+                kinds["on"] = outer(function, State, time.perf_counter)
+                kinds["empty"] = outer(nothing(recorded), State, time.perf_counter)
+            else:
                 not_timed.add(name)
-            timed = outer(function, State, time.perf_counter) if cells else function
-            switches[function] = switched(timed, plain, State)
+            switches[function] = switched(kinds, State)
         setattr(owner, name, switches[function])
+
 class Clock:
     sleep = staticmethod(inner(time.sleep, State, time.perf_counter))
 
     def __getattr__(self, name):
         return getattr(time, name)
 
-for module in SLEEPS:
-    module.time = Clock()
+waiter, name = WAITS
+if waiter is not None:
+    setattr(waiter, name, waiting(getattr(waiter, name), State, time.perf_counter))
+    sys.modules[waiter.__module__].time = Clock()
 hooks = [optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks]
 kept = [
-    {key: outer(hook, State, time.perf_counter) for key, hook in kind.items()} for kind in hooks
+    {
+        "on": {key: outer(hook, State, time.perf_counter) for key, hook in now.items()},
+        "off": {},
+        "empty": {key: outer(lambda *_: None, State, time.perf_counter) for key in now},
+    }
+    for now in hooks
 ]
 
-def switch(on):
-    State.on = on
-    for kind, mine in zip(hooks, kept):
-        kind.clear()
-        kind.update(mine if on else {})
+def switch(kind):
+    State.kind = kind
+    for now, kinds in zip(hooks, kept):
+        now.clear()
+        now.update(kinds[kind])
 
-switch(True)
+switch("on")
 """
 _BY_TURNS = """
 train(5)
@@ -407,23 +427,29 @@ for _ in range(TURNS):
     order = list(taken)
     shuffle(order)
     for kind in order:
-        switch(kind == "on")
+        switch("on" if kind == "on" else "off")
         taken[kind].append(step_s(STEPS))
-switch(True)
+switch("on")
 """
 #: A call that takes longer was interrupted by other processes: none works that long.
 _SPENT = """
-State.spent.clear()
-State.looked.clear()
-State.timed = True
-began = time.process_time()
-train(CELL)
-taken_s = time.process_time() - began
-State.timed = False
-recorder_s = sum(one for one in State.spent if one < 1e-3)
-looked_s = sum(one for one in State.looked if one < 1e-3)
-share = 100 * recorder_s / taken_s
-each_us = [1e6 * one / CELL for one in (recorder_s, recorder_s + looked_s)]
+def spent_s():
+    State.spent.clear()
+    State.waited.clear()
+    State.timed = True
+    began = time.process_time()
+    train(CELL)
+    taken_s = time.process_time() - began
+    State.timed = False
+    return taken_s, *(sum(s for s in each if s < 1e-3) for each in (State.spent, State.waited))
+
+switch("empty")
+_, measuring_s, _ = spent_s()
+switch("on")
+taken_s, recorder_s, waited_s = spent_s()
+recorder_s -= measuring_s
+share = 100 * recorder_s / (taken_s - measuring_s)
+each_us = [1e6 * one / CELL for one in (recorder_s, recorder_s + waited_s, measuring_s)]
 left_out = sorted(not_timed)
 """
 
@@ -438,8 +464,7 @@ def _figures(name: str, program: Program) -> Iterator[Figure]:
     def fill(source: str) -> str:
         for word, value in (
             ("BARRIER", program.barrier), ("OWNERS", program.owners),
-            ("SLEEPS", program.sleeps), ("LOOKS", program.looks),
-            ("TURNS", str(_TURNS)), ("STEPS", str(program.steps)),
+            ("WAITS", program.waits), ("TURNS", str(_TURNS)), ("STEPS", str(program.steps)),
             ("CELL", str(_TURNS_OF_A_CELL * program.steps)),
         ):  # fmt: skip
             source = source.replace(word, value)
@@ -471,10 +496,10 @@ def _figures(name: str, program: Program) -> Iterator[Figure]:
     )
     where = f"a step of {name}, {program.ranks} ranks"
     yield Figure(f"processor time of recording, by turns, {where}", cost, 2.0, "%", note=note)
-    spent_us, looked_us = map(statistics.median, zip(*each_us, strict=True))
-    note = f"{spent_us:.0f} µs, "
-    if program.looks:
-        note += f"with {program.looks} {looked_us:.0f} µs, "
+    spent_us, waited_us, measuring_us = map(statistics.median, zip(*each_us, strict=True))
+    note = f"{spent_us:.0f} µs without {measuring_us:.0f} µs for the measuring, "
+    if waited_us > spent_us:
+        note += f"with the wait in place of the framework's {waited_us:.0f} µs, "
     note += (
         f"{len(shares)} cells, {min(shares):.1f} to {max(shares):.1f} %, "
         f"{_TURNS_OF_A_CELL * program.steps} steps each"

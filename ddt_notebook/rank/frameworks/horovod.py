@@ -253,7 +253,7 @@ class Horovod(Framework):
         __tracebackhide__ = True
         assert self._calls is not None
         assert self._library is not None
-        found = self._form(op, args) if self._library.is_initialised() else None
+        found = self._form(op, args)
         if found is None:
             return function(*args)
         (form, name), tensors = found
@@ -272,10 +272,11 @@ class Horovod(Framework):
         return handle
 
     def _form(self, op: str, args: Sequence[Any]) -> tuple[_Form, Sequence[torch.Tensor]] | None:
-        """What is recorded of a call, and what it sends; None if it cannot be recorded.
+        """What is recorded of a call, and what it sends; None before ``hvd.init()``.
 
         What a training loop calls again and again is looked up.
         """
+        assert self._library is not None
         first = args[0] if args else None
         if isinstance(first, torch.Tensor):
             tensors: Sequence[torch.Tensor] = (first,)
@@ -284,7 +285,12 @@ class Horovod(Framework):
             tensors = _tensors(first)
             shapes = tuple((one.shape, one.dtype) for one in tensors[:_MOST_TENSORS])
             key = op, _KEYS[op](args), shapes
-        return self._forms.get(key) or self._new_form(key, op, args, tensors), tensors
+        form = self._forms.get(key)
+        if form is None:  # to ask Horovod each time takes a tenth of the time of a record
+            if not self._library.is_initialised():
+                return None
+            form = self._new_form(key, op, args, tensors)
+        return form, tensors
 
     def _new_form(
         self, key: object, op: str, args: Sequence[Any], tensors: Sequence[torch.Tensor]
