@@ -52,6 +52,10 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
     "left-graph": (
         "{ranks} ended {call}, and another worker still waits for {it|them} inside of it{wait}"
     ),
+    "held-in-pipeline": (
+        "{ranks} {runs|run} a function of {its|their} data inside of {call}, where the other "
+        "workers wait{wait}"
+    ),
     "adapted-apart": (
         "adapt() computed other statistics or another vocabulary for {layer} on each worker"
     ),
@@ -68,6 +72,15 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
     "shows-own-result": (
         "{ranks} {shows|show} in line {line} what {graph} returned for {its own|their own} part of "
         "the data, as if it were that of all workers: {text}"
+    ),
+    "curves-mixed": lambda f: (
+        f"{ranks_text(f.ranks)} write other numbers for {f.values['name']} to one folder, "
+        f"{f.values['folder']}: TensorBoard mixes them in one curve"
+        + (
+            f", and so {count(f.values['curves'] - 1, 'more curve')}"
+            if f.values["curves"] > 1
+            else ""
+        )
     ),
     "own-terms-summed": (
         "each of {size} replicas adds a term of variables alone to its loss, and the strategy sums "
@@ -89,6 +102,15 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
             [
                 f"{value:.6g} on rank {r}"
                 for r, value in zip(f.ranks, f.values["values"], strict=True)
+            ]
+        )
+    ),
+    "points-differ": lambda f: (
+        f"for step {f.values['step']:,} there is "
+        + listing(
+            [
+                f"{number:.6g} of rank {r}"
+                for r, number in zip(f.ranks, f.values["numbers"], strict=True)
             ]
         )
     ),

@@ -782,6 +782,9 @@ FACTS: dict[str, Sentence] = {
         "one port and meet those of other ranks"
     ),
     "file-missing": "{ranks} {asks|ask} again and again for {file}, which does not exist",
+    "runs-inside": (
+        "{ranks} {runs|run} this function of the program{at}, in a thread of the framework"
+    ),
     "thread-ended": "{ranks} {waits|wait} for a thread that an exception has ended{at}: {error}",
     "file-lock-held": "{ranks} {waits|wait} for the lock of {file}, which rank {holder} holds",
     "host-stands": "the host of {ranks} is{at}",

@@ -484,6 +484,8 @@ def _unfinished(run: RankRun, known: CallList) -> dict[str, Any]:
             compiled=status.compiled if status is not None else None,
             thread_error=status.thread_error if status is not None else None,
             threads_run=status.threads_run if status is not None else True,
+            inside=status.inside if status is not None else None,
+            inside_s=status.inside_s if status is not None else None,
         )
     return values
 

@@ -115,7 +115,7 @@ class Activity:
     cpu_share
         Processor time that its process used, divided by the time that passed; 1.0 is one core.
     waits_for
-        What its main thread waited for when last seen.
+        What its main thread, or the function ``inside``, waited for when last seen.
     file
         Path of the file that it read, wanted to lock, or asked for, or of the folder of a build.
     held_by
@@ -128,6 +128,11 @@ class Activity:
     threads_run
         Whether a thread of it runs, would run if it had a processor, or waits for a disk; True if
         that was not looked at.
+    inside
+        The line of a function of the user that a thread of a framework runs for the main thread,
+        such as one of a pipeline that reads data; None if none runs.
+    inside_s
+        How long that function had been running, in seconds.
     """
 
     cpu_share: float
@@ -137,6 +142,8 @@ class Activity:
     compiled: tuple[int, int] | None = None
     thread_error: RankError | None = None
     threads_run: bool = True
+    inside: Position | None = None
+    inside_s: float | None = None
 
     @property
     def computes(self) -> bool:

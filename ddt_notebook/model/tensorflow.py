@@ -426,6 +426,27 @@ class ShownResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenSummary:
+    """A number that was written with ``tf.summary``, as a curve of one folder.
+
+    Attributes
+    ----------
+    folder, name
+        The folder, with symbolic links resolved, and the name of the number.
+    where
+        The user's line that first wrote it.
+    points
+        The first steps and what was written for them, as far as that is known: in a graph it is
+        not.
+    """
+
+    folder: str
+    name: str
+    where: Position | None = None
+    points: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankTensorFlow:
     """What one rank observed.
 
@@ -463,6 +484,8 @@ class RankTensorFlow:
         Those that the worker wrote to its output.
     wrote
         The lines that wrote numbers to the output after a graph had returned some.
+    summaries
+        What was written with ``tf.summary``, one entry for each curve.
     """
 
     rank: int
@@ -481,3 +504,4 @@ class RankTensorFlow:
     results: tuple[GraphResults, ...] = ()
     shown: tuple[ShownResult, ...] = ()
     wrote: tuple[Position, ...] = ()
+    summaries: tuple[WrittenSummary, ...] = ()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import psutil
 
-from ..model import FormatError
+from ..model import FormatError, Position
 from ..model.user_code import users_line
 from ..wire.channel import Channel, Closed
 from ..wire.messages import (
@@ -113,8 +113,14 @@ class Monitor(threading.Thread):
         return Failed(error=f"a monitor does not answer {type(request.message).__name__}")
 
     def _status(self) -> MonitorStatus:
-        waits_for, file = thread_waits_for(CURRENT.native_id)
-        stack = current_stack(CURRENT.ident)
+        stack, native_id, at_s = current_stack(CURRENT.ident), CURRENT.native_id, time.monotonic()
+        served: tuple[Position, ...] = ()
+        inside, inside_s = None, None
+        if (serving := CURRENT.served_by()) is not None:
+            served = current_stack(serving.ident)
+            if (inside := users_line(served)) is not None:
+                native_id, inside_s = serving.native_id, at_s - serving.since_s
+        waits_for, file = thread_waits_for(native_id)
         held_by = holder_of_lock() if waits_for == "file lock" else None
         ended = ended_threads.RECORD.awaited()
         if ended is not None:
@@ -122,7 +128,7 @@ class Monitor(threading.Thread):
         if waits_for in ("", "time"):
             polled, path, holder = builds.RECORD.awaited()
             if not polled:
-                polled, path, holder = polled_files.RECORD.waits_for(stack)
+                polled, path, holder = polled_files.RECORD.waits_for((*stack, *served))
             if polled:
                 waits_for, file, held_by = polled, path, holder
         compiled = None
@@ -137,11 +143,13 @@ class Monitor(threading.Thread):
             on_device=self._flight.counts_on_device(),
             cpu_s=time.process_time(),  # of all threads
             memory_bytes=self._process.memory_info().rss,
-            at_s=time.monotonic(),
+            at_s=at_s,
             waits_for=waits_for,
             file=file,
             held_by=held_by,
             compiled=compiled,
             thread_error=ended,
             threads_run=other_threads_run(),
+            inside=inside,
+            inside_s=inside_s,
         )

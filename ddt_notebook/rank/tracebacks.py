@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -18,6 +19,7 @@ from ..model import Position, RankError
 from ..model.user_code import is_user_code, users_line
 from . import bounded_text
 from .bounded_text import TextMaker, cut, within
+from .user_signals import left_out
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 #: Where Python raised in a callback of C++: pybind11 adds it to the text of the exception that it
@@ -25,15 +27,27 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _AT = re.compile(r"\n\nAt:\n((?:  .+\(\d+\): .+\n?)+)")
 _LEVEL = re.compile(r"  (.+)\((\d+)\): (.+)")
 #: A Python function that raised inside of a graph of TensorFlow: the type and text of its
-#: exception, and its traceback (py_func.cc).
+#: exception, and its traceback (py_func.cc). Before these, a pipeline names its step.
 _IN_GRAPH = re.compile(
-    r"^(\w+): (.*(?:\n.*)*?)\nTraceback \(most recent call last\):\n((?:.*\n)*?)\1: ",
+    r"(?:^|: )(\w+): (.*(?:\n.*)*?)\nTraceback \(most recent call last\):\n((?:.*\n)*?)\1: ",
     re.MULTILINE,
+)
+#: What TensorFlow writes above the message of an operation that failed in a graph.
+_ABOVE = re.compile(
+    r"^Graph execution error:\n\nDetected at node .*\n"
+    r"(?:<stack traces unavailable>\n|(?:  .*\n|\n)*)"
+)
+#: And of a step of a pipeline.
+_OF_STEP = re.compile(
+    r"^Error in user-defined function passed to \S+ transformation with iterator: \S+: "
 )
 _GRAPH_LEVEL = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 #: What raised while AutoGraph made a graph: where, and the type and text of the exception.
 _MAKING_GRAPH = re.compile(r"^in user code:\n\n((?:    .*\n)+)\n    ([\w.]+): ([\s\S]*)")
 _MADE_LEVEL = re.compile(r'^    File "(.+)", line (\d+), in (.+?)(?:  \*+)?$', re.MULTILINE)
+#: Functions that find the user's line of what failed where the traceback does not lead, given an
+#: exception and its text. A framework adds one that executes graphs.
+FAILED_AT: list[Callable[[BaseException, str], Position | None]] = []
 _IPYTHON = importlib.util.find_spec("IPython")
 #: Frames in these folders are left out of stacks: those of this package, and IPython's magics.
 BETWEEN = tuple(str(Path(file).parent) for file in (__file__, _IPYTHON and _IPYTHON.origin) if file)
@@ -77,6 +91,9 @@ def describe_error(
         levels = [(file, int(line), name) for file, line, name in _GRAPH_LEVEL.findall(of[3])]
         if any(is_user_code(file) for file, *_ in levels):
             kind, text, frames = of[1], of[2], _positions(levels)
+    elif (failed := _failed_at(error, text)) is not None:
+        frames = (*frames, position(failed.file, failed.line, failed.function))
+        text = _OF_STEP.sub("", _ABOVE.sub("", text))
     if of := _MAKING_GRAPH.match(text):
         kind, text = of[2].rpartition(".")[2], textwrap.dedent(f"    {of[3]}").strip()
         levels = [(file, int(line), name) for file, line, name in _MADE_LEVEL.findall(of[1])]
@@ -91,6 +108,14 @@ def describe_error(
         frames=frames,
         missing_name=_missing_name(error),
     )
+
+
+def _failed_at(error: BaseException, text: str) -> Position | None:
+    for find in FAILED_AT:
+        with left_out():
+            if (found := find(error, text)) is not None:
+                return found
+    return None
 
 
 def hide_own_frames(error: BaseException) -> None:

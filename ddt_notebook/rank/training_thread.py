@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -23,6 +24,23 @@ _WAITING_CODE = frozenset(
 )
 #: A thread that has just started another one gets this long to begin its wait, in seconds.
 _SETTLES_S, _LOOKS = 0.2, 20
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A function of the user that another thread runs for the training thread.
+
+    Attributes
+    ----------
+    ident, native_id
+        The number of the thread, as Python and the operating system have it.
+    since_s
+        When the function was called, on the machine's monotonic clock in seconds.
+    """
+
+    ident: int
+    native_id: int
+    since_s: float
 
 
 class TrainingThread:
@@ -43,6 +61,9 @@ class TrainingThread:
     ended
         Is called when a training function that was given its own thread has ended, with its
         exception or None.
+    served_by
+        Returns which thread of a framework runs a function of the user for this thread now, as
+        `Serving`; None if none does.
     """
 
     def __init__(self) -> None:
@@ -55,6 +76,7 @@ class TrainingThread:
         self.is_in_call: Callable[[], bool] = lambda: True
         self.moved: Callable[[FrameType | None], object] | None = None
         self.ended: Callable[[BaseException | None], object] | None = None
+        self.served_by: Callable[[], Serving | None] = lambda: None
         self._stays = False  # whether another thread has been refused
         self._lock = threading.Lock()
 
@@ -70,6 +92,14 @@ class TrainingThread:
     def is_current(self) -> bool:
         """Whether the current thread is recorded."""
         return threading.get_ident() == self.ident
+
+    @property
+    def works_here(self) -> bool:
+        """Whether the current thread is recorded, or runs a function for it."""
+        if self.is_current:
+            return True
+        serving = self.served_by()
+        return serving is not None and serving.ident == threading.get_ident()
 
     @property
     def native_id(self) -> int:

@@ -488,7 +488,7 @@ class MonitorStatus(Message):
         Processor time that the process has used so far, in seconds.
     memory_bytes
         Resident set size.
-    waits_for, file, held_by, compiled, thread_error, threads_run
+    waits_for, file, held_by, compiled, thread_error, threads_run, inside, inside_s
         As in `Activity`.
     at_s
         Time of the status, on the machine's monotonic clock in seconds.
@@ -506,6 +506,8 @@ class MonitorStatus(Message):
     compiled: tuple[int, int] | None = None
     thread_error: RankError | None = None
     threads_run: bool = True
+    inside: Position | None = None
+    inside_s: float | None = None
     on_device: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 

@@ -107,6 +107,24 @@ def awaited_files(context: Context, ranks: Iterable[int]) -> list[Fact]:
     ]
 
 
+def functions_inside(context: Context, ranks: Iterable[int]) -> list[Fact]:
+    """Return the user's functions that a thread of a framework runs for ranks."""
+    found = []
+    for rank in ranks:
+        report = context.reports.get(rank)
+        seen = report.activity if report is not None else None
+        if seen is not None and seen.inside is not None:
+            found.append(
+                Fact(
+                    kind="runs-inside",
+                    place=context.place(seen.inside, "runs"),
+                    ranks=(rank,),
+                    values={"inside_s": seen.inside_s},
+                )
+            )
+    return found
+
+
 def awaited_threads(context: Context, ranks: Iterable[int]) -> list[Fact]:
     """Return the exceptions that ended the threads for which ranks wait."""
     found = []

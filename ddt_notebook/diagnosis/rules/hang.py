@@ -24,6 +24,7 @@ from .facts import (
     awaited_threads,
     blocked_in,
     did_instead,
+    functions_inside,
     gone_on,
     nobody_makes_them,
     of_call,
@@ -157,7 +158,8 @@ def _finding(context: Context, absence: _Absence, state: str) -> Finding:
         explained = [*explained, *awaited]
     if is_meeting(call.op) and state == "finished":
         cause = "rank-missing-at-setup"  # `explained` holds the reason
-    facts = blocked_in(context, direct) + gone_on(context, direct)
+    facts = functions_inside(context, ranks) + blocked_in(context, direct)
+    facts += gone_on(context, direct)
     if state != "idle":
         at_locks = {rank for lock in locks for rank in lock.ranks}
         others = [rank for rank in ranks if rank not in at_locks]

@@ -13,11 +13,12 @@ from ddt_notebook.diagnosis.advice import conclude, fixes
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Cell, Fact, Finding, Place, Position
 from ddt_notebook.model.finding import Confidence
+from ddt_notebook.model.rank import Activity, RankReport
 from ddt_notebook.model.tensorflow import DistributedData, KerasFit, OptimizerUpdates
 
-from .facts import blocked_in, ended_graph, of_call, of_wait
+from .facts import blocked_in, ended_graph, functions_inside, of_call, of_wait
 from .loaders import Loaders, loops, used_loaders
-from .tensorflow_shown import own_results
+from .tensorflow_shown import mixed_curves, own_results
 from .tensorflow_workers import (
     adapted_apart,
     not_finite,
@@ -46,6 +47,8 @@ _UNDIVIDED = ("", "AutoShardPolicy.OFF")
 _FEW_EQUAL = 2
 #: Of fewer batches the size may be that of a last one. Chosen, not measured.
 _ENOUGH_BATCHES = 3
+#: A function that has been running for this part of a wait holds it. Chosen, not measured.
+_MOST_OF_A_WAIT = 0.5
 #: Where a program ends TensorFlow's profiler; the callback TensorBoard does so, too.
 _PROFILERS = ("tensorflow/python/profiler/profiler_v2.py", "tensorflow/python/eager/profiler.py")
 #: Causes that only say that calls of different places met.
@@ -580,6 +583,50 @@ def left_graphs(context: Context) -> Iterator[Finding]:
         return
 
 
+def held_in_pipelines(context: Context) -> Iterator[Finding]:
+    """Report a worker that waits for a function of its own data in a graph where others wait."""
+    if context.matching.mismatches:
+        return
+    held = {
+        rank: seen
+        for rank, call in context.halted.items()
+        if call.is_graph and (seen := _held(context.reports[rank])) is not None
+    }
+    waiting = [rank for rank, call in context.halted.items() if rank not in held and call.is_graph]
+    if not held or not waiting:
+        return
+    awaited = {rank: seen.file for rank, seen in held.items() if seen.waits_for == "missing file"}
+    cause = "file-never-appears" if awaited else "rank-too-slow"
+    call = context.halted[next(iter(held))]
+    yield conclude(
+        "D.2.1",
+        "held-in-pipeline",
+        cause=cause,
+        ranks=held,
+        waiting=waiting,
+        values=of_call(context, call) | of_wait(context, waiting),
+        places=context.places([*held, *waiting]),
+        facts=[
+            *functions_inside(context, held),
+            *(
+                Fact(kind="file-missing", ranks=(rank,), values={"file": file})
+                for rank, file in awaited.items()
+            ),
+            *blocked_in(context, waiting),
+        ],
+        confidence="likely",
+        op=call.op,
+    )
+
+
+def _held(report: RankReport) -> Activity | None:
+    """What a rank does that waits for a function of the user most of the time it is blocked."""
+    seen = report.activity
+    if seen is None or seen.inside_s is None or report.blocked_s is None:
+        return None
+    return seen if seen.inside_s >= _MOST_OF_A_WAIT * report.blocked_s else None
+
+
 def lost_errors(context: Context) -> Iterator[Finding]:
     """Report exceptions in Python code of a pipeline that TensorFlow took for the end of the data.
 
@@ -611,6 +658,7 @@ def lost_errors(context: Context) -> Iterator[Finding]:
 
 RULES = (
     left_graphs,
+    held_in_pipelines,
     lost_errors,
     not_finite,
     adapted_apart,
@@ -627,4 +675,5 @@ RULES = (
     summed_terms,
     summed_means,
     own_results,
+    mixed_curves,
 )

@@ -1,4 +1,4 @@
-"""A rule about numbers of one worker of TensorFlow that are shown as those of all."""
+"""Rules about numbers of one worker of TensorFlow that are shown as those of all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import pairwise
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Fact, Finding, Position
-from ddt_notebook.model.tensorflow import RankTensorFlow, ShownResult
+from ddt_notebook.model.tensorflow import RankTensorFlow, ShownResult, WrittenSummary
 
 from .metrics import says_whose
 from .tensorflow_workers import trained_together
@@ -56,6 +56,58 @@ def own_results(context: Context) -> Iterator[Finding]:
             confidence="possible" if first.estimate else "likely",
         )
         return
+
+
+def mixed_curves(context: Context) -> Iterator[Finding]:
+    """Report numbers of several workers' own that are written to one folder under one name.
+
+    TensorBoard draws one curve of what all files in a folder hold.
+    """
+    if context.snapshot.outcome != "ok":
+        return
+    curves: dict[tuple[str, str], dict[int, WrittenSummary]] = defaultdict(dict)
+    for one in context.snapshot.tensorflow:
+        for summary in one.summaries:
+            curves[summary.folder, summary.name][one.rank] = summary
+    mixed = [by_rank for by_rank in curves.values() if _is_mixed(context, by_rank)]
+    if not mixed:
+        return
+    by_rank = mixed[0]
+    first = next(iter(by_rank.values()))
+    step, numbers = next(_apart(by_rank))
+    yield conclude(
+        "D.2.4",
+        "curves-mixed",
+        cause="tensorflow-result-not-reduced",
+        ranks=by_rank,
+        values={"name": first.name, "folder": first.folder, "curves": len(mixed)},
+        places={rank: context.place(x.where, "called") for rank, x in by_rank.items()},
+        facts=[
+            Fact(
+                kind="points-differ",
+                ranks=tuple(by_rank),
+                values={"step": step, "numbers": numbers},
+            )
+        ],
+        confidence="likely",
+    )
+
+
+def _is_mixed(context: Context, by_rank: Mapping[int, WrittenSummary]) -> bool:
+    ranks = list(by_rank)
+    here = all(context.on_one_host(ranks[0], other) for other in ranks)
+    return len(ranks) > 1 and here and next(_apart(by_rank), None) is not None
+
+
+def _apart(by_rank: Mapping[int, WrittenSummary]) -> Iterator[tuple[int, tuple[float, ...]]]:
+    """The steps for which all wrote something, and other numbers."""
+    points = [dict(one.points) for one in by_rank.values()]
+    for step in points[0]:
+        numbers = tuple(of[step] for of in points if step in of)
+        if len(numbers) == len(points) and any(
+            not math.isclose(a, b, rel_tol=_EQUAL) for a, b in pairwise(numbers)
+        ):
+            yield step, numbers
 
 
 def _first(seen: Mapping[int, RankTensorFlow], result: ShownResult) -> dict[int, list[float]]:

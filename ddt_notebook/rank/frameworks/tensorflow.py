@@ -30,8 +30,10 @@ from ...model.frameworks.tensorflow import STRATEGY
 from ...model.partition import RankPartition
 from ...model.user_code import package_file
 from ...wire.records import CallRecord, Group
+from .. import tracebacks
 from ..probes.calls import CallForm
 from ..probes.objects import IN_FRAMEWORK
+from ..training_thread import CURRENT
 from . import tensorflow_variables
 from .framework import Framework
 from .tensorflow_data import TensorFlowRecord
@@ -96,6 +98,8 @@ class TensorFlow(Framework):
         self._calls = calls
         _install(self)
         self._record.install()
+        tracebacks.FAILED_AT.append(self._record.failures.where)
+        CURRENT.served_by = self._record.served_by
         KerasOfProgram().install()
         IN_FRAMEWORK.values = tensorflow_variables.values  # type: ignore[method-assign]
 
@@ -299,6 +303,7 @@ class TensorFlow(Framework):
         except KeyError:
             found = self._found[graph_function] = _collectives(graph_function)
         graph = graph_function.graph
+        self._record.failures.executes(_text(graph_function.name), graph)
         if found is None:
             made = function()
             self._record.returned("", graph, made, None)
@@ -364,14 +369,17 @@ def _collectives(graph_function: Any) -> _Graph | None:
     inner = any(_communicates(n.op) for f in definition.library.function for n in f.node_def)
     if not nodes and not inner:
         return None
-    name = graph_function.name
-    name = name.decode() if isinstance(name, bytes) else str(name)
-    name = name.removeprefix("__inference_").rpartition("_")[0] or name
+    whole = _text(graph_function.name)
+    name = whole.removeprefix("__inference_").rpartition("_")[0] or whole
     operations = tuple(graph.get_operation_by_name(node.name) for node in nodes)
     tensors = tuple(map(_tensor, operations))[:_MOST_SHAPES]
     # one that is unknown on this rank may be known on another: then the lists cannot be compared
     known = tensors if all(tensors) else ()
     return _Graph(f"{name}()", known, operations[:_MOST_LINES])
+
+
+def _text(name: Any) -> str:
+    return name.decode() if isinstance(name, bytes) else str(name)
 
 
 def _communicates(op: str) -> bool:

@@ -7,6 +7,8 @@ import functools
 import hashlib
 import inspect
 import sys
+import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -27,8 +29,11 @@ from ...model.tensorflow import (
 from ...model.user_code import is_user_code
 from ..after_import import AfterImport
 from ..probes.call_sites import CallSite
+from ..training_thread import CURRENT, Serving
 from ..user_signals import left_out
 from . import tensorflow_lines
+from .tensorflow_failures import FailedOperations
+from .tensorflow_files import FileRecord
 from .tensorflow_forms import form_of, numbers_of, steps_of
 from .tensorflow_lines import users_position
 from .tensorflow_losses import LossRecord
@@ -74,13 +79,16 @@ class TensorFlowRecord:
         #: Of each graph, its operations and what is noted of them.
         self._lines: dict[str, tuple[Sequence[Any], ExecutedGraph]] = {}
         self._losses = LossRecord()
+        self.failures = FailedOperations(self._losses.users_line)
         self.replicas = ReplicaRecord()
         self._shown = ShownRecord()
+        self._files = FileRecord()
         self._looked_at: weakref.WeakSet[Any] = weakref.WeakSet()  # for sums, in this run
         self._summed: dict[SummedMean, None] = {}
         self._results = ResultRecord()
         self.trace = StepTrace()
         self._distributed: Pipeline | None = None  # what is being distributed now
+        self._python: dict[int, Serving] = {}  # functions that run now, by their thread
         self._validates_with: Any = None  # of the fit that runs now
         self._until = 0  # its last epoch
 
@@ -98,6 +106,8 @@ class TensorFlowRecord:
         self.samples.begin_run()
         self.replicas.begin_run()
         self._shown.begin_run()
+        self._files.begin_run()
+        self.failures.begin_run()
 
     def observed(self, rank: int) -> RankTensorFlow | None:
         """What was observed since the run began; None if nothing was."""
@@ -114,6 +124,7 @@ class TensorFlowRecord:
             errors=tuple(self._errors),
             summed=(*self._summed, *self._losses.eager_sums)[:_MOST],
             not_finite=self._results.observed(),
+            summaries=self._files.observed(),
             **self.replicas.observed(),
             **self._shown.observed(),
         )
@@ -137,6 +148,7 @@ class TensorFlowRecord:
         tensorflow_lines.install()
         self._losses.install()
         self.replicas.install()
+        self._files.install()
 
     def _watch(self, kind: str, method: str, module: ModuleType) -> None:
         known = getattr(module, kind, None)
@@ -281,7 +293,15 @@ class TensorFlowRecord:
             stopped = users_position(frame)
             self._fits[-1] = replace(self._fits[-1], stopped=stopped)
 
+    def served_by(self) -> Serving | None:
+        """The Python function in a pipeline or a graph that has been running for the longest."""
+        return next(iter([*self._python.values()]), None)
+
     def _calls_python(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        number = threading.get_ident()
+        if number != CURRENT.ident:
+            native = threading.get_native_id()
+            self._python[number] = Serving(number, native, time.monotonic())
         try:
             return original(*args, **kwargs)
         except StopIteration:  # a generator has ended
@@ -292,8 +312,12 @@ class TensorFlowRecord:
                 where = _raised_at(error)
                 self._errors.append(PipelineError(type=kind, message=message, where=where))
             raise
+        finally:
+            self._python.pop(number, None)
 
     def _note_data(self, policy: str, dataset: Any, frame: FrameType) -> None:
+        with left_out():  # a pipeline of the user's own kind
+            self.failures.distributes(dataset)
         if len(self._data) < _MOST and not _is_called_by(frame, _ONLY_READ):
             own = policy in ("OFF", "function")  # TensorFlow does not divide it
             content, shuffled = _content(dataset) if own else ("", False)

@@ -44,6 +44,17 @@ def form_of(graph: Any) -> int:
     return form
 
 
+def operations_of(graph: Any) -> Iterator[Any]:
+    """The operations of a graph, and of the functions within it."""
+    return _operations(graph, _DEEPEST)
+
+
+def graphs_of(dataset: Any) -> Iterator[Any]:
+    """The graphs of the functions that the steps of a pipeline call."""
+    for step in _steps(dataset):
+        yield from _graphs(step)
+
+
 def steps_of(dataset: Any) -> tuple[PipelineStep, ...]:
     """The steps of a pipeline, the first one first."""
     return tuple(_step(one) for one in [*_steps(dataset)][:_MOST_STEPS])[::-1]
@@ -58,13 +69,18 @@ def _steps(dataset: Any) -> Iterator[Any]:
 def _step(dataset: Any) -> PipelineStep:
     name = type(dataset).__name__.strip("_").removesuffix("Dataset")
     content = 0
-    for wrapper in vars(dataset).values():
+    for graph in _graphs(dataset):
+        kinds = ",".join(one.type for one in _operations(graph, _DEEPEST))
+        numbers = [value for _, value in _numbers(graph, _DEEPEST)]
+        content = zlib.crc32(f"{kinds} {numbers}".encode(), content)
+    return PipelineStep(name=name, content=content)
+
+
+def _graphs(step: Any) -> Iterator[Any]:
+    for wrapper in vars(step).values():
         graph = getattr(getattr(wrapper, "function", None), "graph", None)
         if graph is not None and hasattr(graph, "get_operations"):
-            kinds = ",".join(one.type for one in _operations(graph, _DEEPEST))
-            numbers = [value for _, value in _numbers(graph, _DEEPEST)]
-            content = zlib.crc32(f"{kinds} {numbers}".encode(), content)
-    return PipelineStep(name=name, content=content)
+            yield graph
 
 
 def _operations(graph: Any, deepest: int) -> Iterator[Any]:

@@ -63,7 +63,7 @@ class PolledFiles:
 
     def missing(self, path: Any) -> None:
         """Note that a file does not exist."""
-        own = CURRENT.is_current and not self._noting
+        own = CURRENT.works_here and not self._noting
         if own and isinstance(path, (str, os.PathLike)):
             self._noting = True  # finding the user's line may ask for files that do not exist
             try:
@@ -74,7 +74,7 @@ class PolledFiles:
 
     def refused(self, lock: Any) -> None:
         """Note that another process holds the lock of an open file."""
-        if not CURRENT.is_current:
+        if not CURRENT.works_here:
             return
         with suppress(AttributeError, TypeError, OSError):
             number = lock if isinstance(lock, int) else lock.fileno()

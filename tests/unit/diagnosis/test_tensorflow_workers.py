@@ -29,6 +29,7 @@ from ddt_notebook.model.tensorflow import (
     ShownResult,
     SummedMean,
     VariableWrite,
+    WrittenSummary,
 )
 from ddt_notebook.model.waits import cannot_complete, waits
 
@@ -423,3 +424,72 @@ def test_a_graph_that_is_another_one_on_a_worker_is_told_once() -> None:
     ]
     assert len(kinds) == 1
     assert "left-graph" not in kinds
+
+
+def _held(inside_s: float | None, *, both: bool = False, waits_for: str = "time") -> Snapshot:
+    """Both ranks are in a graph; rank 1 has been in a function of its data for a while."""
+    graph = call("train_function()", 4, shapes=(), dtypes=())
+    seen: Any = {"waits_for": waits_for, "file": "/data/7" if waits_for != "time" else ""}
+    inside = Activity(
+        cpu_share=0.0,
+        inside=at(2, function="load") if inside_s is not None else None,
+        inside_s=inside_s,
+        **seen,
+    )
+    ranks = [
+        rank(n, graph, blocked=True, blocked_s=30.0, activity=inside if n or both else None)
+        for n in (0, 1)
+    ]
+    return replace(snapshot(*ranks, outcome="hung"), framework="tensorflow")
+
+
+@pytest.mark.parametrize(
+    ("waits_for", "cause"),
+    [("time", "rank-too-slow"), ("missing file", "file-never-appears")],
+)
+def test_a_function_of_the_data_that_holds_a_worker_is_told_at_its_line(
+    waits_for: str, cause: str
+) -> None:
+    finding = only(diagnose(_held(29.0, waits_for=waits_for)))
+    assert (finding.kind, finding.cause) == ("held-in-pipeline", cause)
+    assert (finding.ranks, finding.waiting) == ([1], [0])
+    inside = fact(finding, "runs-inside")
+    assert inside.place is not None
+    assert inside.place.line == 2
+
+
+@pytest.mark.parametrize(
+    "scene", [_held(None), _held(0.2), _held(29.0, both=True)], ids=["none", "briefly", "both"]
+)
+def test_functions_that_hold_no_worker_are_not_told(scene: Snapshot) -> None:
+    assert "held-in-pipeline" not in {one.kind for one in diagnose(scene).findings}
+
+
+def _summary(*points: tuple[int, float], name: str = "loss", folder: str = "/logs") -> Any:
+    one = WrittenSummary(folder=folder, name=name, where=at(9), points=points)
+    return {"summaries": (one,)}
+
+
+def test_other_numbers_of_workers_in_one_curve_are_told_where_they_are_written() -> None:
+    mixed = _workers(_summary((1, 0.5), (2, 0.4)), _summary((1, 0.5), (2, 0.3)))
+    finding = only(diagnose(mixed))
+    assert (finding.kind, finding.ranks) == ("curves-mixed", [0, 1])
+    assert {place.line for place in finding.places.values()} == {9}
+    assert fact(finding, "points-differ").values == {"step": 2, "numbers": (0.4, 0.3)}
+    assert "/logs" in str(finding)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        _summary((1, 0.5)),
+        _summary((1, 0.3), name="loss of worker 1"),
+        _summary((1, 0.3), folder="/logs/1"),
+        _summary((2, 0.3)),
+        _summary(),
+        {},
+    ],
+    ids=["equal", "another name", "another folder", "other steps", "in a graph", "the chief only"],
+)
+def test_summaries_that_do_not_mix_are_not_told(other: dict[str, Any]) -> None:
+    assert not diagnose(_workers(_summary((1, 0.5)), other)).findings

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
+from ddt_notebook.model import Position
 from ddt_notebook.rank import tracebacks
 from ddt_notebook.rank.tracebacks import describe_error, hide_own_frames
 
@@ -114,3 +115,52 @@ def test_the_line_at_which_making_a_graph_failed(tmp_path: Path) -> None:
     assert described.where is not None
     assert (described.where.line, described.where.function) == (7, "layer")
     assert [frame.line for frame in described.frames] == [3, 7, 9]
+
+
+class _OfGraph(Exception):
+    """As TensorFlow raises it where the program reads the next batch."""
+
+    experimental_payloads: ClassVar[dict[str, str]] = {}
+
+
+_TEXT = """Graph execution error:
+
+Detected at node Reshape defined at (most recent call last):
+  File "fit.py", line 4, in step
+
+Error in user-defined function passed to MapDataset:1 transformation with iterator: Root::Map: \
+Input to reshape is a tensor with 3 values
+\t [[{{node Reshape}}]]"""
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_what_failed_in_a_graph_is_told_at_the_line_that_made_it(
+    monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    made = Position(file=__file__, line=1, function="load") if known else None
+    monkeypatch.setattr(tracebacks, "FAILED_AT", [lambda error, text: made])
+    error = describe_error(_OfGraph(_TEXT), "")
+    assert (error.where is not None) == known
+    assert error.message.startswith("Input to reshape" if known else "Graph execution error")
+    assert [frame.function for frame in error.frames] == ["load"] * known
+
+
+def test_python_code_of_a_pipeline_that_raised_is_told_at_its_line() -> None:
+    text = f"""Error in user-defined function passed to MapDataset:2 transformation with iterator: \
+Iterator::Root::Map: KeyError: True
+Traceback (most recent call last):
+
+  File "script_ops.py", line 267, in __call__
+    return func(device, token, args)
+
+  File "{__file__}", line 1, in scaled
+    return scales[dark]
+
+KeyError: True
+
+
+\t [[{{{{node EagerPyFunc}}}}]]"""
+    error = describe_error(_OfGraph(text), "")
+    assert (error.type, error.message) == ("KeyError", "True")
+    assert error.where is not None
+    assert error.where.function == "scaled"
