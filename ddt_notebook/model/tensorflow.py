@@ -435,7 +435,7 @@ class WrittenSummary:
         The folder, with symbolic links resolved, and the name of the number.
     where
         The user's line that first wrote it.
-    points
+    steps, numbers
         The first steps and what was written for them, as far as that is known: in a graph it is
         not.
     """
@@ -443,7 +443,8 @@ class WrittenSummary:
     folder: str
     name: str
     where: Position | None = None
-    points: tuple[tuple[int, float], ...] = ()
+    steps: tuple[int, ...] = ()
+    numbers: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

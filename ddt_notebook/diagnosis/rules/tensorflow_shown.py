@@ -101,7 +101,7 @@ def _is_mixed(context: Context, by_rank: Mapping[int, WrittenSummary]) -> bool:
 
 def _apart(by_rank: Mapping[int, WrittenSummary]) -> Iterator[tuple[int, tuple[float, ...]]]:
     """The steps for which all wrote something, and other numbers."""
-    points = [dict(one.points) for one in by_rank.values()]
+    points = [dict(zip(one.steps, one.numbers, strict=True)) for one in by_rank.values()]
     for step in points[0]:
         numbers = tuple(of[step] for of in points if step in of)
         if len(numbers) == len(points) and any(

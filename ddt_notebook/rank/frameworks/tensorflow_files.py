@@ -121,9 +121,9 @@ class FileRecord:
                 return
             where = users_position(sys._getframe(2))
             found = self._written[key] = WrittenSummary(folder=key[0], name=key[1], where=where)
-        if len(found.points) < _MOST_POINTS and hasattr(tensor, "numpy") and tensor.shape.rank == 0:
-            point = int(step), float(tensor.numpy())
-            self._written[key] = replace(found, points=(*found.points, point))
+        if len(found.steps) < _MOST_POINTS and hasattr(tensor, "numpy") and tensor.shape.rank == 0:
+            steps, numbers = (*found.steps, int(step)), (*found.numbers, float(tensor.numpy()))
+            self._written[key] = replace(found, steps=steps, numbers=numbers)
 
 
 def _saved(given: str, where: Position | None, began_s: float, *, done: bool) -> None:

@@ -466,13 +466,16 @@ def test_functions_that_hold_no_worker_are_not_told(scene: Snapshot) -> None:
 
 
 def _summary(*points: tuple[int, float], name: str = "loss", folder: str = "/logs") -> Any:
-    one = WrittenSummary(folder=folder, name=name, where=at(9), points=points)
+    steps, numbers = [point[0] for point in points], [point[1] for point in points]
+    one = WrittenSummary(
+        folder=folder, name=name, where=at(9), steps=tuple(steps), numbers=tuple(numbers)
+    )
     return {"summaries": (one,)}
 
 
 def test_other_numbers_of_workers_in_one_curve_are_told_where_they_are_written() -> None:
     mixed = _workers(_summary((1, 0.5), (2, 0.4)), _summary((1, 0.5), (2, 0.3)))
-    finding = only(diagnose(mixed))
+    finding = only(diagnose(Snapshot.from_json(mixed.to_json())))
     assert (finding.kind, finding.ranks) == ("curves-mixed", [0, 1])
     assert {place.line for place in finding.places.values()} == {9}
     assert fact(finding, "points-differ").values == {"step": 2, "numbers": (0.4, 0.3)}
