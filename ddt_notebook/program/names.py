@@ -110,6 +110,8 @@ CARRYING: Final = frozenset(
     {name for name, op in (COLLECTIVES | MESSAGES).items() if op.payload is not None}
     | {"gather_for_metrics", "sync", "compute"}
 )
+#: Methods of libraries that return the mean of all ranks: the loss of DeepSpeed's pipelines.
+AVERAGING_METHODS: Final = frozenset({"train_batch", "eval_batch"})
 #: Calls that may return before their first argument holds the result.
 DELIVERING_LATE: Final = frozenset(
     name

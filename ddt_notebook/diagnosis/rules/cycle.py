@@ -205,7 +205,6 @@ def _went_past(context: Context, members: frozenset[int]) -> Finding | None:
         return None
     found: list[tuple[Reason, int, int]] = []
     calls = [context.halted[rank] for rank in members]
-    # a library may have made a group of its own with the same ranks, as DeepSpeed does
     twins = len({call.members for call in calls}) == 1 and calls[0].kind == "collective"
     alike = len({call.kind for call in calls}) == 1 and not twins
     for waiter in sorted(members):
@@ -215,11 +214,13 @@ def _went_past(context: Context, members: frozenset[int]) -> Finding | None:
             reason = context.why_absent(call, caller, context.reports[rank], at)
             if reason is not None and not reason.other_branch:
                 found.append((reason, rank, waiter))
-    if not found or (not by_tensor and _are_unclear(context, found)):
+    if not found:
+        return None
+    if not (by_tensor or _go_by_library(calls)) and _are_unclear(context, found):
         return None
     if alike and not by_tensor and not _is_kept_out(context, found):
         return None
-    reason, culprit, waiter = min(found, key=lambda one: one[0].priority)
+    reason, culprit, waiter = min(found, key=lambda one: (one[0].priority, not _left(one[0])))
     call, waiting = context.halted[waiter], context.victims([culprit])
     return conclude(
         "D.2.1",
@@ -231,6 +232,26 @@ def _went_past(context: Context, members: frozenset[int]) -> Finding | None:
         places=context.places([culprit, *waiting]),
         facts=[*reasons([reason]), *blocked_in(context, [culprit, *waiting])],
         op=call.op,
+    )
+
+
+def _left(reason: Reason) -> bool:
+    """Whether the absent rank has left a loop, rather than gone through it once more."""
+    times, caller_times = (reason.values.get(name, 0) for name in ("times", "caller_times"))
+    return bool(times < caller_times)
+
+
+def _go_by_library(calls: list[Call]) -> bool:
+    """Whether some calls, but not all, are those of a library on a group of its own.
+
+    DeepSpeed makes one with the same ranks. The program does not choose the order of such groups,
+    so the ranks are out of step.
+    """
+    inside = {call.called_from is not None for call in calls}
+    return (
+        len(inside) == 2
+        and all(call.kind == "collective" for call in calls)
+        and (len({call.members for call in calls}) == 1)
     )
 
 
@@ -414,6 +435,8 @@ def _cause(context: Context, ranks: list[int]) -> str:
         one_line = _meant_as_one(context, calls) and not _take_turns(context, ranks)
         unnamed = not any(map(tensor_of, calls)) or _names_differ(context, ranks)
         return "different-groups" if unnamed or one_line else "groups-in-opposite-order"
+    if _go_by_library(calls):
+        return "wait-cycle"
     if all(call.kind == "collective" for call in calls) and len(groups) > 1:
         meant_as_one = _meant_as_one(context, calls) and not _take_turns(context, ranks)
         return "different-groups" if meant_as_one else "groups-in-opposite-order"

@@ -168,12 +168,14 @@ def _registered(context: Context, name: str) -> Place | None:
 def same_samples(context: Context) -> Iterator[Finding]:
     """Report engines that are given the same samples, which no loader of torch brought.
 
-    They are no made-up data, which may be equal by equal seeds: they came again.
+    They are no made-up data, which may be equal by equal seeds: they are parts of data that the
+    program holds, or came again.
     """
     for taken in _together(context, ENGINE_TAKES, "engine", "group"):
         first = {rank: tuple(one["inputs"]) for rank, (one, _) in taken.items()}
         if len({*first.values()}) > 1 or len({*first[min(first)]}) < _DIFFERENT_INPUTS:
             continue
+        held = next((name for one, _ in taken.values() if (name := one.get("taken_from"))), None)
         yield conclude(
             "D.2.2",
             "engines-take-the-same",
@@ -182,7 +184,9 @@ def same_samples(context: Context) -> Iterator[Finding]:
             places={rank: context.place(call.where, "runs") for rank, (_, call) in taken.items()},
             facts=[
                 Fact(kind="inputs-equal", values={"passes": len(first[min(first)])}),
-                Fact(kind="samples-came-again", ranks=tuple(taken)),
+                Fact(kind="taken-from", values={"name": held})
+                if held
+                else Fact(kind="samples-came-again", ranks=tuple(taken)),
             ],
             confidence="likely",
         )

@@ -26,7 +26,8 @@ LATE_STEP = "engine.step"
 #: in place of a reduce operation: the number of the engine and the group that averages its
 #: gradients, with the settings or the buffers' fingerprints.
 ENGINE_USES, ENGINE_HOLDS = "engine.step's settings", "engine's buffers"
-#: Fingerprints of an engine's first inputs, whose rows came again later, as samples of data do.
+#: Fingerprints of an engine's first inputs, which are samples of data: they are parts of the named
+#: data, or their rows came again later.
 ENGINE_TAKES = "engine's inputs"
 #: What a stage of a pipeline read as a micro-batch, with the ranks of the pipeline, also as JSON.
 STAGE_READS = "engine.train_batch's data"

@@ -107,7 +107,7 @@ class EngineValues:
         known.buffers = None
 
     def takes(self, engine: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Note samples that come again as the inputs of a pass, unless a loader brought them.
+        """Note samples of data that are the inputs of passes, unless a loader brought them.
 
         What loaders bring is recorded by its samples.
         """
@@ -120,7 +120,7 @@ class EngineValues:
         elif engine.module.training:
             with left_out():
                 if log.passes((*inputs, *named.values())):
-                    self._write(ENGINE_TAKES, known, inputs=log.first)
+                    self._write(ENGINE_TAKES, known, inputs=log.first, taken_from=log.taken_from)
             if log.done:
                 known.inputs = None
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import zlib
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 
+from ..probes import held_data
 from ..probes.fingerprints import joint_content, on_cpu
 
 #: First inputs whose content is kept, and later ones among which rows of the first are searched.
@@ -26,14 +28,17 @@ class RepeatedInputs:
     def __init__(self) -> None:
         #: Fingerprints of the first inputs.
         self.first: list[int] = []
+        #: The variable, or the file, of which they are parts; empty if none was found.
+        self.taken_from = ""
         self._passes = 0
         self._rows: set[int] = set()
         self._again: set[int] = set()
         self.done = False
 
     def passes(self, values: Iterable[Any]) -> bool:
-        """Look at the inputs of a pass; returns whether rows of the first ones have come again.
+        """Look at the inputs of a pass; returns whether they are known to be samples of data.
 
+        They are parts of data that the program holds, or rows of the first ones have come again.
         Inputs that are always the same are no samples, such as those of a measurement.
         """
         self._passes += 1
@@ -41,7 +46,8 @@ class RepeatedInputs:
         self.done = not data or self._passes == _LATER
         if not data:
             return False
-        if len(self.first) < _FIRST:
+        looks = len(self.first) < _FIRST
+        if looks:
             self.first.append(joint_content(data))
         rows = _rows(data[0])
         if self._passes == 1:
@@ -52,6 +58,11 @@ class RepeatedInputs:
         if self.first[-1] == self.first[0]:
             self.done = True
             return False
+        if looks and len(self.first) == _FIRST:
+            self.taken_from = held_data.find(data[0], sys._getframe())
+            if self.taken_from:
+                self.done = True
+                return True
         self._again |= self._rows.intersection(zlib.crc32(row.tobytes()) for row in rows)
         if len(self.first) < _FIRST or len(self._again) < _AGAIN:
             return False

@@ -99,6 +99,12 @@ def test_engines_that_take_the_same_samples(other: tuple[int, ...], group: int, 
     )
 
 
+def test_the_data_of_which_the_samples_are_parts_is_named() -> None:
+    mine = noted(ENGINE_TAKES, engine=1, group=7, inputs=(1, 2, 3, 4), taken_from="train.bin")
+    (finding,) = found((mine,), (mine,))
+    assert fact(finding, "taken-from").values == {"name": "train.bin"}
+
+
 def reads(inputs: Any, labels: Any, *, drawn: bool = False) -> Call:
     return noted(STAGE_READS, engine=1, ranks=[0, 1], read=[inputs, labels], drawn=drawn)
 

@@ -376,6 +376,29 @@ def test_two_groups_that_wait_for_each_other(source: str, lines: tuple[int, int]
     assert only(diagnose(scene)).cause == cause
 
 
+ROUNDS = """
+for batch in batches:
+    engine.backward(batch)
+dist.barrier()
+"""
+
+
+def test_a_rank_that_left_a_loop_while_a_library_waits_on_its_own_group():
+    """The library made its group of the same ranks, so the program chose no order of groups."""
+    inside = [
+        all_reduce(3, group="1", sequence=n, called_from="library/comm.py") for n in range(1, 4)
+    ]
+    scene = snapshot(
+        rank(0, *inside[:2], call("barrier", 4), blocked=True),
+        rank(1, *inside, blocked=True),
+        source=ROUNDS,
+        outcome="hung",
+        groups={"1": (0, 1)},
+    )
+    finding = only(diagnose(scene))
+    assert (finding.cause, finding.ranks) == ("uneven-iterations", [0])
+
+
 def test_a_rank_that_raised_inside_a_collective_is_named():
     error = RankError(type="ValueError", message="ProcessGroupGloo::allgather: invalid", call=0)
     scene = snapshot(

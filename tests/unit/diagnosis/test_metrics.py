@@ -157,6 +157,10 @@ def test_a_metric_of_one_rank_is_reported(source: str) -> None:
         f"x, y = data.take(range(9))\nacc = test(x, y)\n{SHOWN}",
         f"{TAKEN}x, y = data.take(range(9))\nacc = test(x, y)\n{SHOWN}",
         f"{LOADER}{COUNT}best = max(best, correct / total)",
+        (
+            f"{LOADER}engine, *_ = deepspeed.initialize(model=net)\nbatches = iter(loader)\n"
+            f"loss = engine.eval_batch(batches)\n{SHOWN.replace('acc', 'loss')}"
+        ),
     ],
 )
 def test_look_alikes_are_silent(source: str) -> None:

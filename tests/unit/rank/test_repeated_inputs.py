@@ -56,3 +56,12 @@ def test_the_first_inputs_are_kept() -> None:
         log.passes([batch])
     assert len(set(log.first)) == 4
     assert log.done
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["held", "made up"])
+def test_parts_of_data_that_the_program_holds_need_no_second_epoch(held: bool) -> None:
+    data = torch.arange(24 * 12.0).reshape(24, 12) + 1000
+    log = RepeatedInputs()
+    batches = [data[first : first + 3] + (0 if held else 0.5) for first in range(0, 12, 3)]
+    assert [log.passes([batch]) for batch in batches] == [False] * 3 + [held]
+    assert (log.taken_from, log.done) == (("data", True) if held else ("", False))
