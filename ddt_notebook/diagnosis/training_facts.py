@@ -188,6 +188,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "memory-held-anything": "on {ranks}, that memory held what was in it before",
     "memory-held-zeros": "on {ranks}, only zeros were found in that memory, as in a fresh page",
     "loss-became": "the loss of {ranks} was {loss} from backward pass {backward} on",
+    "raised-after": "{ranks} then raised {error} at {place}",
     "loss-stayed-finite": "the loss of {ranks} was finite to the end",
     "steps-without-gradient": "no parameter of {optimizer} had a gradient in {steps:step}",
     "twin-has-gradients": (
@@ -350,6 +351,8 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         "at {steps:sampled step} the gradients of the step were those that the ranks had clipped, "
         "combined afterwards"
     ),
+    "equal-after-exchange": "the gradients of step {step} were equal on all ranks before that",
+    "clipped-them": "{ranks} clipped them",
     "clipped-in-no-sync": "gradients were clipped {times} times after passes inside no_sync()",
     "used-the-sum": (
         "the gradients that {optimizer} used were the sum of those of the ranks, in each sampled "

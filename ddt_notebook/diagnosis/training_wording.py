@@ -199,6 +199,10 @@ def _uneven_passes(finding: Finding) -> str:
 TITLES: dict[str, str | Callable[[Finding], str]] = {
     # values
     "loss-not-finite": _loss_not_finite,
+    "gave-not-finite": lambda f: (
+        f"{ranks_text(f.ranks)} gave {f.values['op']} a value that is not finite, and the loss "
+        f"was {f.values['loss']} in backward pass {f.values['backward']}"
+    ),
     "loss-not-finite-everywhere": (
         "the loss was {loss} on every rank from backward pass {backward} on"
     ),
@@ -380,6 +384,10 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
     "gradients-swapped": (
         "{ranks} reduce gradients of one shape in different orders, so one sum reaches different "
         "parameters before step {step} of {optimizer}"
+    ),
+    "clipped-apart": (
+        "the ranks clipped the gradients of {model} differently after they had exchanged them: "
+        "the parameters are apart after step {step}"
     ),
     "clipped-while-scaled": (
         "{ranks} {clips|clip} the gradients of {optimizer} while they are multiplied by the factor "

@@ -345,6 +345,28 @@ class NotFinite:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GivenNotFinite:
+    """The first value that is not finite and that a call of the user's own gave to other ranks.
+
+    Attributes
+    ----------
+    op
+        The operation.
+    where
+        The line that made the call.
+    backwards
+        Number of backward passes in the run before it.
+    call
+        Number of the record of the call on its rank.
+    """
+
+    op: str
+    where: Position
+    backwards: int
+    call: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnwrittenMemory:
     """Parameters that an optimizer stepped, and to which nobody had written.
 
@@ -676,6 +698,8 @@ class RankTraining:
         at the end.
     not_finite
         The first loss that was not finite, None if all were finite.
+    given
+        The first value that was not finite and that the program gave to other ranks.
     unwritten
         Parameters without initial values that were trained.
     replicated
@@ -714,6 +738,7 @@ class RankTraining:
     models: tuple[ModelTraining, ...] = ()
     by_hand: OptimizerTraining | None = None
     not_finite: NotFinite | None = None
+    given: GivenNotFinite | None = None
     unwritten: tuple[UnwrittenMemory, ...] = ()
     replicated: tuple[ReplicatedTensor, ...] = ()
     summed: tuple[SummedForward, ...] = ()

@@ -25,6 +25,7 @@ from ddt_notebook.program.parse import exercise_of
 
 from .connecting import unconnected
 from .facts import blocked_in, of_call, of_wait, reasons
+from .values import raised_by_lost
 
 _LONGEST = 160
 _COMPLAINT = re.compile(r"\b(error|fatal)\b", re.IGNORECASE)
@@ -46,6 +47,8 @@ _NO_ATTRIBUTE = re.compile(r"object has no attribute '(\w+)'")
 
 def exceptions(context: Context) -> Iterator[Finding]:
     """Report the first exceptions by time, without those that peers or a mismatch caused."""
+    if raised_by_lost(context):
+        return  # a rule on values reports where these began
     together: dict[tuple[object, ...], dict[int, RankError]] = defaultdict(dict)
     for rank, report in context.reports.items():
         error = report.error

@@ -11,11 +11,17 @@ from ddt_notebook.diagnosis import replicas
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.communication import all_elements, elements
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.diagnosis.gradients import factor
+from ddt_notebook.diagnosis.gradients import factor, shared_and_own
 from ddt_notebook.diagnosis.replicas import Replicas
 from ddt_notebook.model import Fact, Finding, Place
 from ddt_notebook.model.collective import shape_label
-from ddt_notebook.model.training import CountedLoss, LossGraph, OptimizerTraining, RankTraining
+from ddt_notebook.model.training import (
+    CountedLoss,
+    LossGraph,
+    OptimizerTraining,
+    RankTraining,
+    TrainingState,
+)
 from ddt_notebook.program.gradients import clips_at_scaled_limit, loss_divided_by_world
 from ddt_notebook.program.nodes import argument
 from ddt_notebook.program.scaled_batches import loaders_share_a_batch, shrinks_with_ranks
@@ -93,6 +99,47 @@ def _clipping_changed(group: Replicas) -> bool:
         for state in at.values()
         for before, after in zip(state.local, state.clipped, strict=False)
     )
+
+
+def clipped_apart(context: Context) -> Iterator[Finding]:
+    """Report gradients that were equal after an exchange, and that the ranks clipped differently.
+
+    Some ranks may not have clipped them at all.
+    """
+    if context.snapshot.outcome != "ok" or any(x.not_finite for x in context.snapshot.training):
+        return
+    trainings = _trainings(context)
+    for group in replicas.replicas(context.snapshot):
+        shared, own = shared_and_own(group)
+        if group.first.wrapper or not shared or own or group.first_apart is None:
+            continue
+        for step in group.stepped:
+            states = group.states[step]
+            used = list(zip(*(state.used for state in states.values()), strict=False))
+            if all(len({*used[at]}) == 1 for at in shared if at < len(used)):
+                continue
+            clipped = [rank for rank, state in states.items() if _was_clipped(state)]
+            if not clipped:
+                break  # something else changed them first
+            places = {rank: context.place(trainings[rank].clips_at, "changes") for rank in clipped}
+            yield conclude(
+                "D.2.5",
+                "clipped-apart",
+                cause="gradients-changed-after-averaging",
+                ranks=group.ranks,
+                places=places,
+                values={"model": group.first.model, "step": step + 1},
+                facts=[
+                    Fact(kind="equal-after-exchange", values={"step": step + 1}),
+                    Fact(kind="clipped-them", ranks=tuple(clipped)),
+                ],
+            )
+            return
+
+
+def _was_clipped(state: TrainingState) -> bool:
+    """Whether the step used gradients that clipping had changed."""
+    return bool(state.clipped) and state.used == state.clipped != state.unclipped
 
 
 def swapped(context: Context) -> Iterator[Finding]:
@@ -409,5 +456,5 @@ def _trainings(context: Context) -> dict[int, RankTraining]:
     return {one.rank: one for one in context.snapshot.training}
 
 
-RULES = (clipped_first, clipped_scaled, swapped, divided_again, summed)
+RULES = (clipped_first, clipped_scaled, clipped_apart, swapped, divided_again, summed)
 HINTS = (accumulated_undivided, uneven_counts)

@@ -9,10 +9,15 @@ from ddt_notebook.diagnosis import replicas
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.communication import communication
 from ddt_notebook.diagnosis.context import Context
-from ddt_notebook.model import Fact, Finding, Place
+from ddt_notebook.model import Fact, Finding, Place, RankError
 from ddt_notebook.model.finding import Confidence
 from ddt_notebook.model.parity import grouped, minority
-from ddt_notebook.model.training import NotFinite, OptimizerTraining, UnwrittenMemory
+from ddt_notebook.model.training import (
+    GivenNotFinite,
+    NotFinite,
+    OptimizerTraining,
+    UnwrittenMemory,
+)
 
 from .facts import forward_passes
 from .steps import skipped_by_scaler
@@ -22,7 +27,10 @@ def not_finite(context: Context) -> Iterator[Finding]:
     """Report losses that became and stayed nan or inf, and the rank on which this began."""
     trainings = {one.rank: one for one in context.snapshot.training if one.backwards}
     found = {rank: one.not_finite for rank, one in trainings.items() if one.not_finite}
-    if context.snapshot.outcome != "ok" or not any(nf.lasting for nf in found.values()):
+    raised = raised_by_lost(context)
+    if context.snapshot.outcome != "ok" and not raised:
+        return
+    if not any(nf.lasting for nf in found.values()):
         return
     begin = min(nf.backward for nf in found.values())
     origin = {rank: nf for rank, nf in found.items() if nf.backward == begin}
@@ -43,6 +51,25 @@ def not_finite(context: Context) -> Iterator[Finding]:
     ]
     if clean := sorted(trainings.keys() - found.keys()):
         facts.append(Fact(kind="loss-stayed-finite", ranks=tuple(clean)))
+    if raised:
+        error = next(iter(raised.values()))
+        place = context.place(error.where, "raised")
+        values = {"error": error.type}
+        facts.append(Fact(kind="raised-after", place=place, ranks=tuple(raised), values=values))
+    gave = _gave(context, begin)
+    if gave and (everywhere or not gave.keys() <= origin.keys()):
+        yield conclude(
+            "D.2.5",
+            "gave-not-finite",
+            cause="nan-from-one-rank",
+            ranks=gave,
+            waiting=sorted(trainings.keys() - gave.keys()),
+            values={"op": next(iter(gave.values())).op, "loss": first.value, "backward": begin},
+            places={rank: context.place(one.where, "called") for rank, one in gave.items()},
+            facts=facts,
+            confidence="likely",
+        )
+        return
     from_data = all(nf.inputs is False for nf in origin.values())
     if not from_data and any(origin.keys() <= {*one.ranks} for one in skipped_by_scaler(context)):
         return  # their scalers left these steps out, as they should; the others' did not
@@ -57,6 +84,37 @@ def not_finite(context: Context) -> Iterator[Finding]:
         facts=facts,
         confidence="certain" if from_data and not everywhere else "likely",
     )
+
+
+def raised_by_lost(context: Context) -> dict[int, RankError]:
+    """Return the exception that all ranks raised at one line, once the losses of all were lost.
+
+    An algorithm of linear algebra, for example, refuses nan. Empty unless it is known which rank
+    gave the others a value that was not finite.
+    """
+    errors = {rank: one.error for rank, one in context.reports.items() if one.error is not None}
+    lost = {x.rank: x.not_finite for x in context.snapshot.training if x.not_finite is not None}
+    alike = {(one.type, one.where) for one in errors.values()}
+    if len(alike) != 1 or not lost.keys() == errors.keys() == context.reports.keys():
+        return {}
+    begin = min(one.backward for one in lost.values())
+    lasting = all(one.lasting for one in lost.values())
+    return errors if lasting and _gave(context, begin) else {}
+
+
+def _gave(context: Context, begin: int) -> dict[int, GivenNotFinite]:
+    """The ranks that gave others a value that was not finite, just before the first such loss.
+
+    A value that was given earlier, such as the mean of an empty evaluation, had no effect on it.
+    """
+    given = {
+        one.rank: one.given
+        for one in context.snapshot.training
+        if one.given and one.given.backwards == begin - 1
+    }
+    first = min((one.call for one in given.values()), default=0)
+    found = {rank: one for rank, one in given.items() if one.call == first}
+    return found if len(found) < len(context.snapshot.training) else {}
 
 
 def _without_values(context: Context, origin: Mapping[int, NotFinite]) -> list[Finding]:

@@ -38,6 +38,7 @@ from . import (
     early_reads,
     evaluations,
     exchanged,
+    given_values,
     rendezvous,
     simulated,
     summed_activations,
@@ -82,6 +83,7 @@ SETTLE_S = 0.01
 _MOST_KNOWN = 1024
 _get_ident, _clock = threading.get_ident, time.monotonic
 _evaluations, _accumulated = evaluations.RECORD, accumulated.RECORD
+_given = given_values.RECORD
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -610,7 +612,7 @@ class CallLog:
         if writer is None or self._depth:
             return function(*args), None
         site = self._site(frame)
-        known = self._known.get((form, site)) or self._new_form(form, site, package)
+        known = self._known.get((form, site)) or self._new_form(form, site, package, frame)
         if branches is None:
             counted = number, -1, NO_NUMBER, 0
         else:
@@ -618,6 +620,8 @@ class CallLog:
         index = writer.begin_known(known.shared, counted, _clock(), blocking=False)
         if tensors:
             _evaluations.exchanges_data(tensors, {})
+            if known.is_direct:
+                _given.gives(tensors, known.record, training.RECORD.backwards, index)
             if _accumulated.latest is not None:
                 _accumulated.gives(tuple(tensors))
             if training.RECORD.sampling and known.record.reduce_op is not None:
@@ -639,7 +643,9 @@ class CallLog:
         here = _get_ident() == self._main
         return self._sites.of(frame if here else sys._current_frames().get(self._main))
 
-    def _new_form(self, form: CallForm, site: CallSite, package: str) -> KnownCall:
+    def _new_form(
+        self, form: CallForm, site: CallSite, package: str, frame: FrameType | None = None
+    ) -> KnownCall:
         """What `issue` needs of calls that are made at a place."""
         assert self._ring is not None
         record = replace(form.record)
@@ -647,6 +653,7 @@ class CallLog:
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
         known = self._known[form, site] = KnownCall(record, self._ring.shared(record), True, False)
+        known.is_direct = given_values.is_direct(frame, package)
         return known
 
     def awaited(

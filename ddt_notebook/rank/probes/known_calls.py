@@ -22,6 +22,8 @@ class KnownCall:
         Whether it brings this rank data of other ranks.
     sums
         Whether it adds up what may be activations, over ranks.
+    is_direct
+        Whether the user's code makes a call of a framework itself.
     operations
         Of how many operations of its group's backend the last call consisted, if `steady`.
     steady
@@ -32,6 +34,7 @@ class KnownCall:
     shared: bytes
     brings_data: bool
     sums: bool
+    is_direct: bool = False
     operations: int = -1
     steady: bool = False
 

@@ -80,6 +80,8 @@ class OptimizerLog:
         #: Steps by the number of backward passes since the step before, or since the run began.
         self.passes: Counter[int] = Counter()
         self._seen_backwards = 0
+        #: The step that was begun last, and the number of backward passes before it.
+        self._entered = -1, -1
         #: How many backward passes there were before this run.
         self._backwards_before = 0
         #: Projections of gradients after the last backward pass, and before and after clipping.
@@ -215,6 +217,9 @@ class OptimizerLog:
 
         Returns whether sketches were taken.
         """
+        if self._entered == (self.steps, backwards):
+            return self._enters_again(optimizer, backwards)
+        self._entered = self.steps, backwards
         self.passes[backwards - self._seen_backwards] += 1
         self._seen_backwards = backwards
         if self.steps and self._counts:
@@ -233,6 +238,20 @@ class OptimizerLog:
                 self._sample(optimizer, backwards - self._backwards_before)
             return True
         return False
+
+    def _enters_again(self, optimizer: Optimizer, backwards: int) -> bool:
+        """Called before a step inside of one of the same optimizer, as in that of Horovod.
+
+        In between, the gradients may have been exchanged.
+        """
+        if self.steps != self._sampled_at or not self.states or self.states[-1].step != self.steps:
+            return False
+        outer = self.states.pop()
+        self._local, self._exchanged = list(outer.local), list(outer.exchanged)
+        self._unclipped, self._clipped = list(outer.unclipped), list(outer.clipped)
+        with UNSIMULATED:
+            self._sample(optimizer, backwards - self._backwards_before)
+        return True
 
     def before_backward(self) -> None:
         """Called before each backward pass before a sampled step."""

@@ -38,6 +38,7 @@ from . import (
     early_reads,
     evaluations,
     exchanged,
+    given_values,
     held_data,
     kept_states,
     left_states,
@@ -69,6 +70,7 @@ _drawn = drawn.RECORD
 _early = early_reads.RECORD
 _evaluations = evaluations.RECORD
 _exchanged = exchanged.RECORD
+_given = given_values.RECORD
 _left = left_states.RECORD
 _unwritten = unwritten_memory.RECORD
 
@@ -161,6 +163,7 @@ class TrainingRecord:
         self.used.begin_run()
         kept_states.RECORD.begin_run()
         _unwritten.begin_run()
+        _given.begin_run()
         self.sampling = []
 
     def end_run(self) -> None:
@@ -577,7 +580,7 @@ class TrainingRecord:
             if log is not None and id(log) not in stepped:
                 log.name = name
         owned = {id(p) for module in found.modules.values() for p in module.parameters()}
-        lost = self._not_finite
+        lost, given = self._not_finite, _given.first
         return RankTraining(
             rank=rank,
             backwards=self.backwards - self._before,
@@ -591,6 +594,7 @@ class TrainingRecord:
             if self._passed
             else self._by_hand.observed(self._optimizers, self._stepped),
             not_finite=lost and replace(lost, lasting=not self._last_is_finite),
+            given=given and replace(given, backwards=given.backwards - self._before),
             unwritten=_unwritten.observed(),
             replicated=tuple(replicated.RECORD.tensors),
             summed=tuple(summed_activations.RECORD.sums),

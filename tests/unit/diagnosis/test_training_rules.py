@@ -12,6 +12,7 @@ from ddt_notebook.diagnosis.replicas import replicas
 from ddt_notebook.model import RankError, Report, Snapshot
 from ddt_notebook.model.checkpoints import CheckpointUse, RankCheckpoints
 from ddt_notebook.model.training import (
+    GivenNotFinite,
     ModelTraining,
     NotFinite,
     OptimizerTraining,
@@ -493,6 +494,64 @@ def test_nan_begins_on_the_rank_that_had_it_first() -> None:
     finding = only(diagnose(trained(*ranks)))
     assert (finding.cause, finding.ranks, finding.waiting) == ("nan-from-one-rank", [1], [0, 2])
     assert finding.confidence == "likely"
+
+
+def _lost(given: dict[int, GivenNotFinite], *backwards: int) -> Snapshot:
+    lost = [NotFinite(backward=n, value="nan", where=at(8), lasting=True) for n in backwards]
+    ranks = [
+        RankTraining(rank=n, backwards=6, not_finite=one, given=given.get(n))
+        for n, one in enumerate(lost)
+    ]
+    return trained(*ranks)
+
+
+GAVE = GivenNotFinite(op="allreduce", where=at(5), backwards=2, call=7)
+
+
+def test_nan_that_a_rank_gave_the_others_begins_there() -> None:
+    later = replace(GAVE, call=8, where=at(6))
+    for backwards in ((3, 3, 3), (3, 4, 4)):
+        finding = only(diagnose(_lost({1: GAVE, 2: later}, *backwards)))
+        assert (finding.kind, finding.cause) == ("gave-not-finite", "nan-from-one-rank")
+        assert (finding.ranks, finding.waiting) == ([1], [0, 2])
+        assert finding.places[1].line == 5
+
+
+@pytest.mark.parametrize(
+    ("given", "backwards"),
+    [
+        ({1: replace(GAVE, backwards=1)}, (3, 3, 3)),  # as the mean of an empty evaluation
+        ({1: replace(GAVE, backwards=3)}, (3, 3, 3)),  # after the loss
+        (dict.fromkeys(range(3), GAVE), (3, 3, 3)),
+        ({1: GAVE}, (4, 3, 4)),  # its own loss was the first
+    ],
+)
+def test_other_values_do_not_tell_where_nan_began(
+    given: dict[int, GivenNotFinite], backwards: tuple[int, ...]
+) -> None:
+    assert only(diagnose(_lost(given, *backwards))).kind.startswith("loss-not-finite")
+
+
+def _raised(given: dict[int, GivenNotFinite], line: int) -> Snapshot:
+    lost = _lost(given, 3, 3, 3)
+    error = RankError(type="_LinAlgError", message="eigh failed", where=at(9))
+    errors = [error, error, replace(error, where=at(line))]
+    ranks = [
+        replace(report, state="raised", error=one)
+        for report, one in zip(lost.ranks, errors, strict=True)
+    ]
+    return replace(lost, outcome="error", ranks=tuple(ranks))
+
+
+def test_an_exception_of_all_ranks_follows_from_nan_that_one_gave_them() -> None:
+    finding = only(diagnose(_raised({1: GAVE}, 9)))
+    assert (finding.kind, finding.ranks) == ("gave-not-finite", [1])
+    assert facts(finding)["raised-after"].ranks == (0, 1, 2)
+
+
+def test_other_exceptions_are_reported_themselves() -> None:
+    for report in (diagnose(_raised({}, 9)), diagnose(_raised({1: GAVE}, 4))):
+        assert report.findings[0].kind == "raised"
 
 
 def test_renamed_submodules_are_not_taken_for_exchanged_ones() -> None:
