@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 QUICKSTART := notebooks/00-quickstart.ipynb
 
-.PHONY: help demo test test-torch test-trainers test-lightning test-deepspeed test-tensorflow test-megatron test-horovod test-hosts test-neighbours test-exercises lab lint format bench fuzz soak notebooks docs chromium extension clean
+.PHONY: help demo test test-torch test-trainers test-lightning test-deepspeed test-tensorflow test-megatron test-horovod test-ray test-hosts test-neighbours test-exercises lab lint format bench fuzz soak notebooks docs chromium extension clean
 
 help:
 	@echo "make demo    run the quick start, print its findings, write demo.html"
@@ -15,6 +15,7 @@ help:
 	@echo "make test-tensorflow   test programs of TensorFlow and Keras"
 	@echo "make test-megatron   test programs of Megatron-core"
 	@echo "make test-horovod   build Horovod (about 15 minutes), and test programs of it"
+	@echo "make test-ray   test programs of Ray Train"
 	@echo "make test-hosts   test sessions on several hosts made of network namespaces (needs root)"
 	@echo "make test-neighbours   test JupyterLab with other extensions beside ours"
 	@echo "make test-exercises   grade all wrong and right repairs of the exercises"
@@ -128,6 +129,14 @@ $(HOROVOD_VENV)/.built: tools/build_horovod.py constraints.txt
 		pytest pytest-rerunfailures pytest-timeout
 	$(HOROVOD_VENV)/bin/python tools/build_horovod.py
 	@touch $@
+
+# Each of its jobs starts a Ray of its own. The extra "ray" lacks what Ray Train needs.
+RAY_VENV = .venv-ray
+test-ray:
+	test -x $(RAY_VENV)/bin/python || $(PYTHON) -m venv $(RAY_VENV)
+	$(RAY_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[demo,ray]' \
+		'ray[train]' pytest pytest-rerunfailures pytest-timeout
+	$(RAY_VENV)/bin/python -m pytest tests/ray
 
 # Hosts are network namespaces: needs root. Debian's packages are installed where they are missing.
 HOST_PACKAGES := iproute2 nftables faketime openssh-server openssh-client slurm-wlm

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from .collective import Call
-from .operations import BARRIERS
+from .frameworks import is_barrier
 from .shares import subtract, union
 from .snapshot import Snapshot
 
@@ -137,7 +137,7 @@ def _delays(snapshot: Snapshot) -> dict[str, list[_Delay]]:
     for (group, _), came in arrivals.items():
         last_s, rank, call = max(came, key=lambda one: one[0])
         members = call.members or snapshot.groups.get(group, ())
-        if call.op not in BARRIERS and len(came) >= max(2, len(members)):
+        if not is_barrier(call.op) and len(came) >= max(2, len(members)):
             others = sorted(entered for entered, one, _ in came if one != rank)
             found[group].append(_Delay(rank, statistics.median(others), last_s, call))
     return found

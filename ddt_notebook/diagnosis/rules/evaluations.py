@@ -11,7 +11,7 @@ from typing import Literal
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Call, Fact, Finding, Position
-from ddt_notebook.model.operations import BARRIERS
+from ddt_notebook.model.frameworks import is_barrier
 from ddt_notebook.model.partition import LoaderPartition, division
 from ddt_notebook.model.shown import Accumulated, RankShown, ShownNumber
 from ddt_notebook.program.gradients import divides_by_world
@@ -381,7 +381,7 @@ def _exchanged_at(
         and loop.line < call.where.line
         and (call.where.line <= shown.line or (shown.file, shown.function) != function)
         and call.kind == "collective"
-        and call.op not in BARRIERS
+        and not is_barrier(call.op)
         and all(math.prod(shape) <= _FEW_ELEMENTS for shape in call.shapes)
         and _names(context, call.where, part.name)
     }

@@ -15,7 +15,7 @@ from ddt_notebook.diagnosis.stopped_loops import stopped_alone
 from ddt_notebook.diagnosis.wording import to_change
 from ddt_notebook.model import Call, Fact, Finding, RankReport
 from ddt_notebook.model.finding import Values
-from ddt_notebook.model.operations import BARRIERS
+from ddt_notebook.model.frameworks import is_barrier
 from ddt_notebook.program.branch_arms import decision_at, in_other_order
 from ddt_notebook.program.escape_paths import Reason
 
@@ -316,7 +316,7 @@ def _returned(context: Context, mismatch: Mismatch) -> list[Fact]:
         for rank, call in mismatch.calls.items()
         if call.status == "done"
         and call.root is None
-        and call.op not in BARRIERS
+        and not is_barrier(call.op)
         and context.reports[rank].state == "blocked"
         and context.halted.get(rank, call).index > call.index
     ]

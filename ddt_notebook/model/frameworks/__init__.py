@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 
-from ..operations import OPERATIONS, Operation, operation_of
+from ..operations import BARRIERS, OPERATIONS, Operation, operation_of
 from ..position import Position
 from ..user_code import is_user_code
 from .description import Description, JobBegin, Preparation
@@ -26,6 +26,7 @@ __all__ = [
     "described",
     "ends_waits",
     "framework_of",
+    "is_barrier",
     "is_meeting",
     "known_frameworks",
     "known_operation",
@@ -120,6 +121,11 @@ def asks_to_stop(op: str) -> bool:
 def known_operation(op: str) -> Operation | None:
     """The operation of torch or a framework with this name; None for graphs and what is unknown."""
     return OPERATIONS.get(op) or _operations().get(op)
+
+
+def is_barrier(op: str) -> bool:
+    """Whether ranks only wait for each other in this collective, of torch or a framework."""
+    return op in BARRIERS or ((own := _operations().get(op)) is not None and own.payload is None)
 
 
 @functools.cache

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from ..operations import Operation
 from .description import Description
+
+#: In which the workers wait for each other, by the names that Ray itself gives them.
+REPORT = "ray.train.report"
+BARRIER = "ray.train.collective.barrier"
+BROADCAST = "ray.train.collective.broadcast_from_rank_zero"
+PREEMPTION = "ray.train.get_preemption_info"
+#: The workers meet in an actor of Ray, not in a process group of torch.
+GROUP = "ray.train"
 
 FRAMEWORK = Description(
     name="ray",
     title="Ray Train",
     in_ranks="ddt_notebook.rank.frameworks.ray:RayTrain",
+    operations={
+        REPORT: Operation(parameters=("metrics", "checkpoint")),
+        BARRIER: Operation(parameters=()),
+        BROADCAST: Operation(parameters=("data",), objects="data", agrees=True),
+        PREEMPTION: Operation(parameters=()),
+    },
 )

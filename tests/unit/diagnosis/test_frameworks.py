@@ -19,7 +19,9 @@ from ddt_notebook.model.frameworks.deepspeed import (
     SAVE_CHECKPOINT,
     ZERO_INIT,
 )
+from ddt_notebook.model.frameworks.ray import GROUP, REPORT
 from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition, pack_indices
+from ddt_notebook.model.stragglers import laggard
 from ddt_notebook.model.tensorflow import (
     DistributedData,
     ExecutedGraph,
@@ -434,3 +436,41 @@ def test_a_workers_number_in_its_cluster_is_its_rank(number: str) -> None:
     finding = only(diagnose(replace(scene, framework="tensorflow")))
     assert finding.cause == "tensorflow-chief-alone"
     assert 2 in [fact.place.line for fact in finding.facts if fact.place is not None]
+
+
+_REPORTED_BY_ONE = """
+for epoch in range(3):
+    loss(model, batch).backward()
+    if rank == 0:
+        ray.train.report({"epoch": epoch})
+"""
+
+
+def test_a_worker_of_ray_that_alone_reports_keeps_the_others_from_their_step() -> None:
+    step = all_reduce(3, called_from="torch/nn/parallel/distributed.py")
+    reports = call(REPORT, 5, group=GROUP, shapes=(), dtypes=())
+    scene = snapshot(
+        rank(0, step, reports, blocked=True),
+        rank(1, step, step, blocked=True),
+        source=_REPORTED_BY_ONE,
+        outcome="hung",
+        groups={GROUP: (0, 1)},
+    )
+    finding = only(diagnose(scene))
+    assert (finding.symptom, finding.ranks, finding.waiting) == ("D.2.1", [1], [0])
+    assert finding.cause == "collective-under-rank-condition"
+    assert "rank 1 never entered ray.train.report" in str(finding)
+
+
+@pytest.mark.parametrize("late", [REPORT, "broadcast"])
+def test_ranks_that_wait_for_a_report_are_no_sign_of_a_slow_rank(late: str) -> None:
+    """Rank 0 writes a checkpoint before it reports."""
+    calls = {
+        number: [
+            call(late, group=GROUP, entered_s=step + 0.8 * (number == 0), left_s=step + 0.9)
+            for step in range(12)
+        ]
+        for number in range(2)
+    }
+    scene = snapshot(*(rank(number, *made) for number, made in calls.items()))
+    assert (laggard(scene) is None) is (late == REPORT)

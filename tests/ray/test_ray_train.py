@@ -1,0 +1,83 @@
+"""Workers of Ray Train, recorded by ``ddt-notebook run``; each job starts a Ray of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ddt_notebook.diagnosis import diagnose
+from ddt_notebook.jobs.recorded_job import snapshot_of_folder
+from ddt_notebook.model import Snapshot
+from ddt_notebook.model.frameworks.ray import BARRIER, BROADCAST, REPORT
+from tests.multiprocess.test_jobs import Job
+
+from .ray_programs import FAULTS, LOADER, SHARDS
+
+# `make test-hosts` installs Ray without what its part for training needs
+if any(importlib.util.find_spec(name) is None for name in ("ray", "pyarrow")):
+    pytest.skip("make test-ray installs Ray Train", allow_module_level=True)
+
+#: Ray starts a dozen processes, which takes a minute on a busy machine.
+_LIMIT_S = 280
+HEALTHY = {"loader": LOADER, "shards": SHARDS}
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Job]]:
+    monkeypatch.chdir(tmp_path)
+    started: list[Job] = []
+
+    def start(source: str, *options: str) -> Job:
+        Path("train.py").write_text(source)
+        command = ("--on-hang", "stop", *options, "--", sys.executable, "train.py")
+        settings = {
+            "OMP_NUM_THREADS": "1",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_raylet_start_wait_time_s": "200",  # instead of 30
+        }
+        started.append(Job(tmp_path / "record", *command, **settings))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.kill()
+
+
+def _reported(job: Job) -> Snapshot:
+    _, errors = job.process.communicate(timeout=_LIMIT_S)
+    assert not [*job.folder.glob("*.failed")], errors
+    saved = sorted(job.folder.glob("report-*.ddt.json"))
+    assert saved, errors
+    return Snapshot.load(saved[-1])
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_healthy_workers_stay_quiet(job: Callable[..., Job], name: str) -> None:
+    started = job(HEALTHY[name])
+    snapshot = _reported(started)
+    report = diagnose(snapshot)
+    assert (snapshot.world_size, snapshot.outcome) == (2, "ok"), str(report)
+    assert not report.findings, str(report)
+    assert not report.hints, str(report)
+    meetings = [
+        [call.op for call in rank.calls if call.op in (BARRIER, BROADCAST, REPORT)]
+        for rank in snapshot_of_folder(started.folder).ranks
+    ]
+    expected = [BROADCAST, *[REPORT] * 3, BARRIER] if name == "loader" else [REPORT] * 2
+    assert meetings == [expected] * 2
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_named_at_the_users_line(job: Callable[..., Job], name: str) -> None:
+    source, symptom, ranks, named = FAULTS[name]
+    report = diagnose(_reported(job(source)))
+    (finding,) = report.findings
+    number = next(n for n, line in enumerate(source.splitlines(), 1) if line.strip() == named)
+    told = {place.line for place in finding.places.values()}
+    told |= {fact.place.line for fact in finding.facts if fact.place is not None}
+    assert number in told, str(finding)
+    assert (finding.symptom, finding.ranks) == (symptom, ranks), str(finding)
