@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import os
 import re
 import signal
 import subprocess
@@ -12,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator
 
-import psutil
 import pytest
 
 import ddt_notebook as ddt
@@ -20,22 +17,12 @@ from ddt_notebook.host.engines.ray_cluster import RayCluster, _Agent, node_names
 from ddt_notebook.host.errors import SessionError
 from ddt_notebook.host.joining import start_with
 
-from .processes import descendants, gone
+from .processes import gone
+from .ray_clusters import own_cluster
 
 needs_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="make test-hosts installs Ray"
 )
-#: A cluster of two nodes with one CPU each, until its input ends.
-CLUSTER = """
-import sys
-from ray.cluster_utils import Cluster
-head = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 100_000_000}
-cluster = Cluster(initialize_head=True, head_node_args=head)
-cluster.add_node(num_cpus=1, object_store_memory=100_000_000)
-print(cluster.address, flush=True)
-sys.stdin.read()
-cluster.shutdown()
-"""
 #: A notebook's process, which is killed.
 OWNER = """
 import time
@@ -53,32 +40,9 @@ time.sleep(600)
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[int]:
-    """The process that owns a cluster which ``address="auto"`` finds."""
-    with subprocess.Popen(
-        [sys.executable, "-c", CLUSTER],
-        env=os.environ | {"RAY_raylet_start_wait_time_s": "300"},  # instead of 30
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as owner:
-        assert owner.stdin is not None
-        assert owner.stdout is not None
-        pids = [owner.pid]
-        try:
-            address = next(line for line in owner.stdout if re.fullmatch(r"[\d.]+:\d+\s", line))
-            os.environ["RAY_ADDRESS"] = address.strip()
-            yield owner.pid
-        finally:
-            os.environ.pop("RAY_ADDRESS", None)
-            pids += descendants([owner.pid])
-            owner.stdin.close()
-            try:
-                owner.wait(60)
-            finally:
-                for pid in pids[::-1]:
-                    with contextlib.suppress(psutil.NoSuchProcess):
-                        psutil.Process(pid).kill()
-    assert gone(pids, within_s=30)
+    """The process that owns a cluster of two nodes with one CPU each."""
+    with own_cluster(nodes=2, cpus=1) as owner:
+        yield owner
 
 
 @needs_ray

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.trainers.programs import program
 
-__all__ = ["FAULTS", "LOADER", "SHARDS", "program"]
+__all__ = ["FAULTS", "LOADER", "SHARDS", "in_cluster"]
 
 _HEAD = """
 import os
@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, TensorDataset
 _TAIL = """
 
 if __name__ == "__main__":
-    ray.init(num_cpus=3, include_dashboard=False, object_store_memory=100_000_000)
+    ray.init(num_cpus=3, include_dashboard=False)
     DATA
     TorchTrainer(
         work,
@@ -30,6 +30,19 @@ if __name__ == "__main__":
         **datasets,
     ).fit()
 """
+_OWN_RAY = "ray.init(num_cpus=3, include_dashboard=False)"
+#: Processes of a cluster that runs already do not inherit the variables of the job.
+_IN_CLUSTER = (
+    'ray.init(runtime_env={"env_vars": {name: os.environ[name]'
+    ' for name in ("PYTHONPATH", "DDT_JOB_FOLDER")}})'
+)
+
+
+def in_cluster(source: str) -> str:
+    """The program, for a cluster that runs already."""
+    return source.replace(_OWN_RAY, _IN_CLUSTER)
+
+
 #: A DataLoader, a metric that all workers reduce, and reports with a checkpoint of rank 0.
 LOADER = (
     _HEAD
@@ -131,7 +144,8 @@ FAULTS = {
     ),
     "the data set is not divided": (
         SHARDS.replace(
-            "**datasets,", "dataset_config=train.DataConfig(datasets_to_split=[]),\n        **datasets,"
+            "**datasets,",
+            "dataset_config=train.DataConfig(datasets_to_split=[]),\n        **datasets,",
         ),
         "C.7",
         [0, 1],

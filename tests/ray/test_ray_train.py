@@ -1,4 +1,4 @@
-"""Workers of Ray Train, recorded by ``ddt-notebook run``; each job starts a Ray of its own."""
+"""Workers of Ray Train, recorded by ``ddt-notebook run``: most in one cluster, to save time."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.jobs.recorded_job import snapshot_of_folder
 from ddt_notebook.model import Snapshot
 from ddt_notebook.model.frameworks.ray import BARRIER, BROADCAST, REPORT
+from tests.multiprocess.ray_clusters import own_cluster
 from tests.multiprocess.test_jobs import Job
 
-from .ray_programs import FAULTS, LOADER, SHARDS
+from .ray_programs import FAULTS, LOADER, SHARDS, in_cluster
 
 # `make test-hosts` installs Ray without what its part for training needs
 if any(importlib.util.find_spec(name) is None for name in ("ray", "pyarrow")):
@@ -23,7 +24,12 @@ if any(importlib.util.find_spec(name) is None for name in ("ray", "pyarrow")):
 
 #: Ray starts a dozen processes, which takes a minute on a busy machine.
 _LIMIT_S = 280
-HEALTHY = {"loader": LOADER, "shards": SHARDS}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[int]:
+    with own_cluster(nodes=1, cpus=3) as owner:
+        yield owner
 
 
 @pytest.fixture
@@ -55,9 +61,7 @@ def _reported(job: Job) -> Snapshot:
     return Snapshot.load(saved[-1])
 
 
-@pytest.mark.parametrize("name", HEALTHY)
-def test_healthy_workers_stay_quiet(job: Callable[..., Job], name: str) -> None:
-    started = job(HEALTHY[name])
+def _is_healthy(started: Job, expected: list[str]) -> None:
     snapshot = _reported(started)
     report = diagnose(snapshot)
     assert (snapshot.world_size, snapshot.outcome) == (2, "ok"), str(report)
@@ -67,14 +71,23 @@ def test_healthy_workers_stay_quiet(job: Callable[..., Job], name: str) -> None:
         [call.op for call in rank.calls if call.op in (BARRIER, BROADCAST, REPORT)]
         for rank in snapshot_of_folder(started.folder).ranks
     ]
-    expected = [BROADCAST, *[REPORT] * 3, BARRIER] if name == "loader" else [REPORT] * 2
     assert meetings == [expected] * 2
 
 
+def test_a_script_that_starts_ray_is_recorded_unchanged(job: Callable[..., Job]) -> None:
+    _is_healthy(job(LOADER), [BROADCAST, *[REPORT] * 3, BARRIER])
+
+
+def test_healthy_shards_stay_quiet(cluster: int, job: Callable[..., Job]) -> None:
+    _is_healthy(job(in_cluster(SHARDS)), [REPORT] * 2)
+
+
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_named_at_the_users_line(job: Callable[..., Job], name: str) -> None:
+def test_a_fault_is_named_at_the_users_line(
+    cluster: int, job: Callable[..., Job], name: str
+) -> None:
     source, symptom, ranks, named = FAULTS[name]
-    report = diagnose(_reported(job(source)))
+    report = diagnose(_reported(job(in_cluster(source))))
     (finding,) = report.findings
     number = next(n for n, line in enumerate(source.splitlines(), 1) if line.strip() == named)
     told = {place.line for place in finding.places.values()}
