@@ -114,6 +114,11 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
             ]
         )
     ),
+    "policy-set": (
+        "{ranks} {computes|compute} with Keras' policy {policy}{at}, and not every worker: it adds "
+        "variables to the optimizer and changes data types"
+    ),
+    "assigned-in-graph": ("{graph} assigns {variable} {at}, from what each worker computed itself"),
     "one-model-trained": (
         "all workers train one model, but each computes the gradients of another function"
     ),

@@ -6,7 +6,7 @@ import base64
 import math
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -14,6 +14,12 @@ from .position import Position
 
 #: A set of a billion indices; a small text in a file could unpack to many gigabytes.
 _MOST_INDEX_BYTES = 1 << 27
+#: Equal samples of two ranks may be a coincidence up to this number. Chosen, not measured.
+_FEW_EQUAL = 2
+#: If samples come again on one rank, others may be equal by chance. As many pairs of samples as
+#: brought the first repetition then bring about one more equal pair between two ranks, so that this
+#: part of the samples is far more.
+_PART_EQUAL = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,6 +372,17 @@ class Division:
     def uneven(self) -> bool:
         """Whether ranks read different numbers of batches."""
         return len(set(self.batches.values())) > 1
+
+
+def equal_by_chance(epochs: Collection[Epoch]) -> float:
+    """How many samples of ``tf.data`` several ranks may have alike by chance.
+
+    Where fewer fingerprints were kept than samples were read, a sample came again.
+    """
+    few = max(_FEW_EQUAL, len(epochs))
+    if any(len(one.content) < one.samples for one in epochs):
+        return max(few, _PART_EQUAL * min(len(one.content) for one in epochs))
+    return few
 
 
 def division(loaders: Mapping[int, LoaderPartition]) -> Division:

@@ -277,6 +277,8 @@ class MirroredVariables:
         The user's line that executed it first.
     names
         Names of the variables.
+    assigned
+        The user's line in the graph that first assigns each of them; None if none is known.
     states
         Their states, before the first executions and at the end of the run.
     """
@@ -284,6 +286,7 @@ class MirroredVariables:
     graph: str
     where: Position | None = None
     names: tuple[str, ...] = ()
+    assigned: tuple[Position | None, ...] = ()
     states: tuple[MirroredState, ...] = ()
 
 
@@ -426,6 +429,22 @@ class ShownResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KerasPolicy:
+    """A global policy of Keras for data types, which the program has set.
+
+    Attributes
+    ----------
+    name
+        Its name, such as ``"mixed_float16"``.
+    where
+        The user's line.
+    """
+
+    name: str
+    where: Position | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenSummary:
     """A number that was written with ``tf.summary``, as a curve of one folder.
 
@@ -487,6 +506,8 @@ class RankTensorFlow:
         The lines that wrote numbers to the output after a graph had returned some.
     summaries
         What was written with ``tf.summary``, one entry for each curve.
+    policies
+        The global policies of Keras that the program set, in order.
     """
 
     rank: int
@@ -506,3 +527,4 @@ class RankTensorFlow:
     shown: tuple[ShownResult, ...] = ()
     wrote: tuple[Position, ...] = ()
     summaries: tuple[WrittenSummary, ...] = ()
+    policies: tuple[KerasPolicy, ...] = ()

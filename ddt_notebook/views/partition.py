@@ -13,7 +13,14 @@ from ..diagnosis.communication import hold_parts, reduce_nothing
 from ..formatting import ranks_label
 from ..model import Snapshot
 from ..model.agreements import readers
-from ..model.partition import Coverage, Division, LoaderPartition, coverage, division
+from ..model.partition import (
+    Coverage,
+    Division,
+    LoaderPartition,
+    coverage,
+    division,
+    equal_by_chance,
+)
 from . import html, safe, sparklines, terminal, words
 from .flags import Flag, ordered
 from .html import Markup
@@ -526,9 +533,15 @@ def _divided_by_tensorflow(by_rank: Mapping[int, LoaderPartition]) -> bool:
     )
 
 
+def _by_chance(by_rank: Mapping[int, LoaderPartition], seen: Division) -> bool:
+    """Whether samples of TensorFlow's data may be equal by chance."""
+    epochs = [x.last for x in by_rank.values() if x.last is not None and "tf.data" in x.dataset]
+    return len(epochs) == len(by_rank) and seen.overlap <= equal_by_chance(epochs)
+
+
 def _equal_content(name: str, by_rank: Mapping[int, LoaderPartition], seen: Division) -> list[Flag]:
     """A flag for samples without an index that several ranks got, by their content."""
-    if not seen.overlap:
+    if not seen.overlap or _by_chance(by_rank, seen):
         return []
     what = "the same samples" if seen.identical else f"{seen.overlap} equal samples"
     first = next(iter(by_rank.values()))

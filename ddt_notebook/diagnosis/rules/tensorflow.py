@@ -13,6 +13,7 @@ from ddt_notebook.diagnosis.advice import conclude, fixes
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Cell, Fact, Finding, Place, Position
 from ddt_notebook.model.finding import Confidence
+from ddt_notebook.model.partition import equal_by_chance
 from ddt_notebook.model.rank import Activity, RankReport
 from ddt_notebook.model.tensorflow import DistributedData, KerasFit, OptimizerUpdates
 
@@ -43,8 +44,6 @@ _REPLICAS = "num_replicas_in_sync"
 _MAY_DIVIDE = ast.parse(f"strategy.reduce() / strategy.{_REPLICAS}")
 #: What a pipeline is called that TensorFlow leaves as each worker made it.
 _UNDIVIDED = ("", "AutoShardPolicy.OFF")
-#: Equal samples of two workers may be a coincidence up to this number. Chosen, not measured.
-_FEW_EQUAL = 2
 #: Of fewer batches the size may be that of a last one. Chosen, not measured.
 _ENOUGH_BATCHES = 3
 #: A function that has been running for this part of a wait holds it. Chosen, not measured.
@@ -360,12 +359,14 @@ def _common(loaders: Loaders) -> frozenset[int]:
     contents = [{*loader.epochs[-1].content} for loader in loaders.values()]
     times = Counter(chain.from_iterable(contents))
     common = frozenset(sample for sample, workers in times.items() if workers > 1)
-    return common if len(common) > max(_FEW_EQUAL, len(loaders)) else frozenset()
+    chance = equal_by_chance([loader.epochs[-1] for loader in loaders.values()])
+    return common if len(common) > chance else frozenset()
 
 
 def explained(context: Context, finding: Finding) -> Finding:
     """Return a finding with its reason, if workers asked different things of TensorFlow."""
     finding = _kept_away(context, _other_graph(context, _profiler_crashed(finding)))
+    finding = _other_precision(context, finding)
     return (
         _stopped_early(context, finding)
         or _resumed_alone(context, finding)
@@ -379,6 +380,26 @@ def _profiler_crashed(finding: Finding) -> Finding:
     if not any(place is not None and place.file.endswith(_PROFILERS) for place in places):
         return finding
     return replace(finding, facts=[Fact(kind="profiler-crashed"), *finding.facts], fixes=[])
+
+
+def _other_precision(context: Context, finding: Finding) -> Finding:
+    """Return a finding with the global policies for data types, if workers have other ones."""
+    if finding.cause not in _OUT_OF_STEP:
+        return finding
+    policies = {one.rank: one.policies[-1] for one in context.snapshot.tensorflow if one.policies}
+    names = {policy.name for policy in policies.values()}
+    if not names or (len(names) == 1 and len(policies) == context.snapshot.world_size):
+        return finding
+    facts = [
+        Fact(
+            kind="policy-set",
+            ranks=(rank,),
+            place=context.place(policy.where, "called"),
+            values={"policy": policy.name},
+        )
+        for rank, policy in policies.items()
+    ]
+    return replace(finding, facts=[*facts, *finding.facts])
 
 
 def _kept_away(context: Context, finding: Finding) -> Finding:

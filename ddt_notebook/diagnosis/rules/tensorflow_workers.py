@@ -36,7 +36,20 @@ def trained_together(context: Context) -> bool:
     if snapshot.outcome != "ok" or size < 2 or len(seen) < size:
         return False
     updates = [one.updates for one in seen]
+    if not any(updates):
+        return all(map(_updates_by_hand, seen))
     return all(some and all(one.replicas >= size for one in some) for some in updates)
+
+
+def _updates_by_hand(seen: RankTensorFlow) -> bool:
+    """Whether graphs with collectives change variables that a strategy mirrors, in user's lines."""
+    return any(
+        graph.states[0].values[at] != graph.states[-1].values[at]
+        for graph in seen.mirrored
+        if graph.states
+        for at, line in enumerate(graph.assigned)
+        if line is not None
+    )
 
 
 # -- variables -------------------------------------------------------------------------------------
@@ -72,6 +85,7 @@ def variables_apart(context: Context) -> Iterator[Finding]:
     writes = _writes(seen, (chosen, *apart.names))
     ages = _ages(seen, writes) if at_start and restored is None else {}
     facts: list[Fact] = []
+    values: Values
     ranks = list(seen)
     where: dict[int, Position | None] = {r: graph.where for r, graph in apart.graphs.items()}
     if restored is not None:
@@ -105,8 +119,13 @@ def variables_apart(context: Context) -> Iterator[Finding]:
         ranks = list(not_summed)
         optimizer = next(iter(not_summed.values())).optimizer
         facts.append(Fact(kind="gradients-not-summed", values={"optimizer": optimizer}))
+    elif by_hand := _assigned_by_hand(apart, seen):
+        chosen, where = by_hand
+        values = {"graph": next(iter(apart.graphs.values())).graph, "variable": chosen}
+        at = context.place(next(iter(where.values())), "called")
+        facts.append(Fact(kind="assigned-in-graph", place=at, values=values))
     facts.append(Fact(kind="strategy-keeps-equal"))
-    values: Values = {
+    values = {
         "graph": next(iter(apart.graphs.values())).graph,
         "executed": apart.executed,
         "variable": chosen,
@@ -126,6 +145,21 @@ def variables_apart(context: Context) -> Iterator[Finding]:
         facts=facts,
         confidence="certain" if restored is not None or ages or writes else "likely",
     )
+
+
+def _assigned_by_hand(
+    apart: _Apart, seen: Mapping[int, RankTensorFlow]
+) -> tuple[str, dict[int, Position | None]] | None:
+    """The first variable that differs and that a line other than an optimizer's assigns."""
+    updated = {update.where for one in seen.values() for update in one.updates}
+    for name in apart.names:
+        lines = {
+            rank: graph.assigned[graph.names.index(name)] if graph.assigned else None
+            for rank, graph in apart.graphs.items()
+        }
+        if not {*lines.values()} & {None, *updated}:
+            return name, lines
+    return None
 
 
 def _numbers(apart: _Apart, name: str, seen: Mapping[int, Any]) -> list[list[int]]:

@@ -20,6 +20,7 @@ from ...model.tensorflow import (
     DistributedData,
     ExecutedGraph,
     KerasFit,
+    KerasPolicy,
     OptimizerUpdates,
     PipelineError,
     PipelineStep,
@@ -63,6 +64,8 @@ _OPTIMIZERS = (
     ("tf_keras.src.optimizers.legacy.optimizer_v2", "OptimizerV2", "apply_gradients"),
     ("keras.src.optimizers.base_optimizer", "BaseOptimizer", "apply"),
 )
+#: Where Keras has its policies for data types, and the function that makes one global.
+_POLICY, _SETS_POLICY = "tf_keras.src.mixed_precision.policy", "set_global_policy"
 _MODEL, _CALLBACKS = "tf_keras.src.engine.training", "tf_keras.src.callbacks"
 
 
@@ -80,7 +83,8 @@ class TensorFlowRecord:
         self._lines: dict[str, tuple[Sequence[Any], ExecutedGraph]] = {}
         self._losses = LossRecord()
         self.failures = FailedOperations(self._losses.users_line)
-        self.replicas = ReplicaRecord()
+        self.replicas = ReplicaRecord(self._losses.users_line)
+        self._policies: list[KerasPolicy] = []
         self._shown = ShownRecord()
         self._files = FileRecord()
         self._looked_at: weakref.WeakSet[Any] = weakref.WeakSet()  # for sums, in this run
@@ -101,6 +105,7 @@ class TensorFlowRecord:
         self._errors.clear()
         self._results.begin_run()
         self._summed.clear()
+        self._policies.clear()
         self._losses.eager_sums.clear()
         self._looked_at = weakref.WeakSet()
         self.samples.begin_run()
@@ -111,7 +116,10 @@ class TensorFlowRecord:
 
     def observed(self, rank: int) -> RankTensorFlow | None:
         """What was observed since the run began; None if nothing was."""
-        seen = (self._data, self._updates, self._fits, self._graphs, self._errors)
+        seen = (
+            *(self._data, self._updates, self._fits, self._graphs, self._errors),
+            self._policies,
+        )
         if not any(seen):
             return None
         return RankTensorFlow(
@@ -125,6 +133,7 @@ class TensorFlowRecord:
             summed=(*self._summed, *self._losses.eager_sums)[:_MOST],
             not_finite=self._results.observed(),
             summaries=self._files.observed(),
+            policies=tuple(self._policies),
             **self.replicas.observed(),
             **self._shown.observed(),
         )
@@ -143,6 +152,7 @@ class TensorFlowRecord:
         for module, kind, method in _OPTIMIZERS:
             AfterImport(module, functools.partial(self._watch, kind, method)).install()
         AfterImport(_MODEL, self._watch_fit).install()
+        AfterImport(_POLICY, self._watch_policy).install()
         AfterImport(_CALLBACKS, self._watch_callbacks).install()
         _wrap(script_ops.FuncRegistry, "__call__", self._calls_python)
         tensorflow_lines.install()
@@ -172,6 +182,18 @@ class TensorFlowRecord:
         known = getattr(module, "CallbackList", None)
         if known is not None and hasattr(known, "on_epoch_begin"):
             _wrap(known, "on_epoch_begin", self._begins_epoch)
+
+    def _watch_policy(self, module: ModuleType) -> None:
+        """Note policies where Keras makes them global: other modules hold that function itself."""
+        policy = getattr(module, "Policy", None)
+        if policy is not None:
+            _wrap(policy, "__init__", self._makes_policy)
+
+    def _makes_policy(self, original: Any, policy: Any, *args: Any, **kwargs: Any) -> Any:
+        original(policy, *args, **kwargs)
+        frame = sys._getframe(2)
+        if frame.f_code.co_name == _SETS_POLICY and len(self._policies) < _MOST:
+            self._policies.append(KerasPolicy(name=policy.name, where=users_position(frame)))
 
     def executes(self, name: str, operations: Sequence[Any], graph: Any, given: Any = ()) -> None:
         """Note a graph with collectives that is about to be executed, with its inputs."""

@@ -23,6 +23,8 @@ from .tensorflow_lines import position_in, position_of, users_position
 
 #: Operations that leave a loss as large as it was.
 _SAME = frozenset({"Identity", "Cast", "CheckNumerics", "EnsureShape", "Reshape", "Squeeze"})
+#: Operations that give a gradient another form: the rows of a table become the whole table.
+_FORMS = _SAME | {"UnsortedSegmentSum"}
 _ADDS, _SCALES = frozenset({"Add", "AddV2", "AddN"}), frozenset({"Mul", "RealDiv", "DivNoNan"})
 _DIVIDES = frozenset({"RealDiv", "DivNoNan"})
 #: Operations that give the size of a tensor, and those that pick a number of it or bound it.
@@ -30,6 +32,8 @@ _SIZES = frozenset({"Shape", "Size"})
 _OF_SIZE = _SAME | {"StridedSlice", "GatherV2", "Prod", "Maximum"}
 #: Operations that are looked through before a loss counts as not known.
 _MOST_OPERATIONS = 64
+#: Forms of one gradient that are looked through.
+_MOST_FORMS = 8
 #: The same for a term of variables alone: a model has many.
 _MOST_OF_VARIABLES = 1024
 #: Results of a graph that are looked at, and the attribute that marks one of them.
@@ -178,8 +182,15 @@ class LossRecord:
         """The mean of which all these gradients are, unchanged; None if there is none."""
         gradients = [one[0] if isinstance(one, tuple) else one for one in values]
         made_by = [getattr(one, "op", None) for one in gradients if one is not None]
-        found = [self._means.get(op) if op is not None else None for op in made_by]
+        found = [self._mean_behind(op) for op in made_by]
         return found[0] if found and all(one is not None for one in found) else None
+
+    def _mean_behind(self, op: Any) -> Mean | None:
+        for _ in range(_MOST_FORMS):
+            if op is None or op in self._means:
+                break
+            op = op.inputs[0].op if op.type in _FORMS and len(op.inputs) else None
+        return self._means.get(op) if op is not None else None
 
     def term_of(self, values: Sequence[Any]) -> Position | None:
         """Where a term of variables alone was added to the loss of which these are gradients."""

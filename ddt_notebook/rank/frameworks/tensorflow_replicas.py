@@ -37,6 +37,10 @@ from .tensorflow_lines import users_position
 _MOST_ELEMENTS, _MOST_TOGETHER = 1 << 18, 1 << 20
 #: Graphs, states of a graph, writes, restored checkpoints and layers that are kept of a run.
 _MOST_GRAPHS, _MOST_STATES, _MOST_WRITES, _MOST = 8, 24, 40, 20
+#: Variables of a graph for which the line that assigns them is looked up.
+_MOST_LINES = 64
+#: Operations that assign a variable begin so.
+_ASSIGNS = ("Assign", "ResourceApply", "ResourceScatter")
 #: Of the index of a checkpoint, so many bytes are read; it takes about 100 for each variable.
 _MOST_OF_INDEX = 1 << 20
 #: Stands for a value that is not finite: its bits may differ where nothing else does.
@@ -50,6 +54,7 @@ class _Graph:
 
     def __init__(self, variables: Mapping[str, weakref.ref[Any]]) -> None:
         self.variables = variables
+        self.assigned: tuple[Position | None, ...] = ()
         self.executed = 0
         self.states: list[MirroredState] = []
         self.where: Position | None = None
@@ -69,9 +74,16 @@ class _Graph:
 
 
 class ReplicaRecord:
-    """The variables of this worker that every worker should have alike."""
+    """The variables of this worker that every worker should have alike.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    users_line
+        Finds the user's line that made an operation of a graph.
+    """
+
+    def __init__(self, users_line: Callable[[Any], Position | None]) -> None:
+        self._users_line = users_line
         self._graphs: dict[str, _Graph] = {}
         #: All variables that strategies mirror on this worker.
         self._all: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
@@ -79,6 +91,9 @@ class ReplicaRecord:
         self._known: weakref.WeakKeyDictionary[Any, dict[str, weakref.ref[Any]]] = (
             weakref.WeakKeyDictionary()
         )
+        #: The user's line in a replica that assigns a variable in a graph, by its ``id``. The
+        #: operation is made on the main thread, which does not run that line.
+        self._in_replicas: dict[int, Position] = {}
         self._writes: dict[tuple[str, Position | None], VariableWrite] = {}
         self._restored: list[RestoredCheckpoint] = []
         self._adapted: list[AdaptedLayer] = []
@@ -103,6 +118,7 @@ class ReplicaRecord:
         @functools.wraps(made)
         def makes(variable: Any, *args: Any, **kwargs: Any) -> None:
             made(variable, *args, **kwargs)
+            self._in_replicas.pop(id(variable), None)  # of another variable that is gone
             self._all[id(variable)] = variable
 
         values.MirroredVariable.__init__ = makes
@@ -139,6 +155,8 @@ class ReplicaRecord:
                 return
             known = self._graphs[name] = _Graph(self._mirrored(graph))
             known.where = users_position(sys._getframe(1))
+            with left_out():  # operations that are not as usual
+                known.assigned = self._assigned(graph, known.variables)
         elif not known.variables:
             known.variables = self._mirrored(graph)
         executed = known.executed
@@ -146,6 +164,29 @@ class ReplicaRecord:
         if known.variables and executed & (executed - 1) == 0:  # 0, 1, 2, 4, 8, …
             with left_out():  # a variable that cannot be read here
                 known.sample(executed)
+
+    def _assigned(
+        self, graph: Any, variables: Mapping[str, weakref.ref[Any]]
+    ) -> tuple[Position | None, ...]:
+        """The user's line of the first operation of a graph that assigns each variable."""
+        owners = {
+            id(copy.handle): name
+            for name, ref in variables.items()
+            for copy in getattr(ref(), "_values", ())
+            if hasattr(copy, "handle")
+        }
+        inner = {id(given): owners.get(id(of)) for of, given in graph.captures}
+        found: dict[str, Position | None] = {}
+        for op in graph.get_operations():
+            if not op.type.startswith(_ASSIGNS) or not len(op.inputs):
+                continue
+            name = inner.get(id(op.inputs[0]))
+            if name is not None and name not in found:
+                found[name] = self._users_line(op)
+                if len(found) == _MOST_LINES:
+                    break
+        made = {name: self._in_replicas.get(id(ref())) for name, ref in variables.items()}
+        return tuple(made[name] or found.get(name) for name in variables)
 
     def executions(self, name: str) -> int:
         """How often a graph was executed in this run; 0 for one that is not watched."""
@@ -198,6 +239,7 @@ class ReplicaRecord:
                     graph=name,
                     where=graph.where,
                     names=tuple(graph.variables),
+                    assigned=graph.assigned,
                     states=tuple(graph.states),
                 )
             )
@@ -214,6 +256,10 @@ class ReplicaRecord:
         import tensorflow as tf
 
         in_replica = tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context()
+        if in_replica and not tf.executing_eagerly():
+            where = users_position(sys._getframe(2))
+            if where is not None and len(self._in_replicas) < _MOST_LINES:
+                self._in_replicas.setdefault(id(variable), where)
         if not tf.executing_eagerly() or in_replica or not variable.dtype.is_floating:
             return
         where = users_position(sys._getframe(2))

@@ -17,6 +17,7 @@ from ddt_notebook.model.tensorflow import (
     ExecutedGraph,
     GraphResults,
     KerasFit,
+    KerasPolicy,
     LineNumbers,
     MirroredState,
     MirroredVariables,
@@ -496,3 +497,115 @@ def test_other_numbers_of_workers_in_one_curve_are_told_where_they_are_written()
 )
 def test_summaries_that_do_not_mix_are_not_told(other: dict[str, Any]) -> None:
     assert not diagnose(_workers(_summary((1, 0.5)), other)).findings
+
+
+def _by_hand(*values: tuple[int, int], line: int | None = 7, updated: bool = False) -> Any:
+    """A worker whose graph assigns variables itself, with the values of two of them at the end."""
+    states = [((1, 2), 0), *((one, 4) for one in values)]
+    made = [MirroredState(executed=executed, values=one) for one, executed in states]
+    where = at(line) if line is not None else None
+    graph = MirroredVariables(
+        graph="step()",
+        where=at(4),
+        names=("mean", "w"),
+        assigned=(where, at(9)),
+        states=tuple(replace(one, numbers=(None, None)) for one in made),
+    )
+    updates = (OptimizerUpdates(replicas=2, where=at(9)),) if updated else ()
+    return {"mirrored": (graph,), "updates": updates}
+
+
+@pytest.mark.parametrize("updated", [True, False])
+def test_a_variable_that_a_graph_assigns_from_own_data_is_told_at_that_line(updated: bool) -> None:
+    mine, theirs = (_by_hand((n, 8), updated=updated) for n in (5, 6))
+    finding = only(diagnose(_workers(mine, theirs)))
+    assert (finding.cause, finding.values["variable"]) == (_DIFFER, "mean")
+    assert {place.line for place in finding.places.values()} == {7}
+    assert fact(finding, "assigned-in-graph").place is not None
+
+
+def test_gradients_that_a_loop_without_optimizer_does_not_sum_are_told_where_it_assigns() -> None:
+    finding = only(diagnose(_workers(_by_hand((5, 8)), _by_hand((5, 9)))))
+    assert (finding.cause, finding.values["variable"]) == (_DIFFER, "w")
+    assert {place.line for place in finding.places.values()} == {9}
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [
+        (_by_hand((5, 8)), _by_hand((5, 8))),
+        (_by_hand((1, 2)), _by_hand((1, 2))),
+        # nothing but the optimizer of one worker
+        (_by_hand((5, 8)), {"updates": ()}),
+    ],
+    ids=["equal", "not trained", "one worker"],
+)
+def test_loops_that_assign_alike_are_not_told(mine: Any, theirs: Any) -> None:
+    assert not diagnose(_workers(mine, theirs)).findings
+
+
+def _mismatched(*policies: str) -> Snapshot:
+    ranks = [rank(n, all_reduce(dtypes=(kind,)), blocked=True) for n, kind in enumerate(_KINDS)]
+    seen = tuple(
+        RankTensorFlow(rank=n, policies=(KerasPolicy(name=name, where=at(3)),))
+        for n, name in enumerate(policies)
+        if name
+    )
+    scene = snapshot(*ranks, outcome="hung")
+    return replace(scene, framework="tensorflow", tensorflow=seen)
+
+
+_KINDS = ("float32", "int64")
+
+
+@pytest.mark.parametrize(
+    ("policies", "told"),
+    [
+        (("", "mixed_float16"), [(1,)]),
+        (("float32", "mixed_float16"), [(0,), (1,)]),
+        (("mixed_float16", "mixed_float16"), []),
+        (("", ""), []),
+    ],
+)
+def test_other_policies_of_keras_are_told_with_the_calls_that_do_not_fit(
+    policies: tuple[str, ...], told: list[tuple[int, ...]]
+) -> None:
+    finding = only(diagnose(_mismatched(*policies)))
+    assert finding.cause == "dtype-differs"
+    found = [one for one in finding.facts if one.kind == "policy-set"]
+    assert [one.ranks for one in found] == told
+    assert all(one.place is not None and one.place.line == 3 for one in found)
+
+
+@pytest.mark.parametrize(
+    ("common", "read", "told"),
+    [(5, 200, False), (60, 200, True), (5, 100, True), (2, 100, False)],
+    ids=["of a few values", "of one data set", "no repetition", "few"],
+)
+def test_samples_that_come_again_on_one_worker_may_be_equal_by_chance(
+    common: int, read: int, told: bool
+) -> None:
+    contents = [tuple(range(100)), tuple(range(100 - common, 200 - common))]
+    loaders = [
+        LoaderPartition(
+            name="data",
+            dataset="tf.data",
+            sampler="",
+            indexed=False,
+            batch_size=10,
+            epochs=(
+                Epoch(
+                    number=1, in_cell=1, run=1, batches=10, samples=read, trained=10, content=one
+                ),
+            ),
+        )
+        for one in contents
+    ]
+    scene = replace(
+        _workers({}, {}),
+        partition=tuple(
+            RankPartition(rank=n, run=1, loaders=(one,)) for n, one in enumerate(loaders)
+        ),
+    )
+    causes = [one.cause for one in diagnose(scene).findings]
+    assert ("tensorflow-shares-overlap" in causes) == told
