@@ -618,7 +618,8 @@ def _launcher() -> str:
     if "TORCHELASTIC_RUN_ID" in os.environ:
         return "torchrun"
     names = (name for rank, _, name in job_files.NUMBERS if name and rank in os.environ)
-    return next(names, "")
+    found = next(names, "")
+    return job_files.RAY if not found and job_files.RAY_VARIABLE in os.environ else found
 
 
 def _job(arguments: Mapping[str, Any]) -> str:

@@ -54,6 +54,8 @@ NUMBERS = (
     ("PMI_RANK", "PMI_SIZE", "mpiexec"),
     ("SLURM_PROCID", "SLURM_NTASKS", "srun"),
 )
+#: The launcher whose processes have a variable of its own, and no number of a rank there.
+RAY, RAY_VARIABLE = "ray", "RAY_RAYLET_PID"
 #: The variables in which batch systems pass the job's id.
 _ALLOCATIONS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID")
 #: Longer files are not read: what these files hold is small.

@@ -258,8 +258,9 @@ def _go_by_library(calls: list[Call]) -> bool:
 def _are_unclear(context: Context, found: list[tuple[Reason, int, int]]) -> bool:
     """Whether several ranks may have gone past a call, or one that may still come to it."""
     return len({rank for _, rank, _ in found}) > 1 or any(
-        context.halted[waiter].kind != "collective" or not _keeps_out(reason)
-        for reason, _, waiter in found
+        context.halted[waiter].kind != "collective"
+        or not (_keeps_out(reason) or _has_left(context, reason, rank, waiter))
+        for reason, rank, waiter in found
     )
 
 
@@ -267,6 +268,24 @@ def _keeps_out(reason: Reason) -> bool:
     """Whether a rank that goes this way does not come back; what it caught was observed."""
     caught = reason.cause == "exception-swallowed" and reason.kind == "parted"
     return caught or reason.cause in _KEEPS_OUT
+
+
+def _has_left(context: Context, reason: Reason, rank: int, waiter: int) -> bool:
+    """Whether a rank waits behind the loop in which the other one still makes its rounds."""
+    loop = context.program.statement_at(reason.place) if reason.place is not None else None
+    if reason.cause != "uneven-iterations" or not isinstance(loop, LoopNode):
+        return False
+    inside = {
+        one: any(
+            line is not None and line.file == reason.place.file and covers(loop, line.line)
+            for line in (
+                context.where(one),
+                *context.escape_paths.frames(context.halted[one], context.reports[one]),
+            )
+        )
+        for one in (rank, waiter)
+    }
+    return inside[waiter] and not inside[rank]
 
 
 def _is_kept_out(context: Context, found: list[tuple[Reason, int, int]]) -> bool:

@@ -10,8 +10,16 @@ REPORT = "ray.train.report"
 BARRIER = "ray.train.collective.barrier"
 BROADCAST = "ray.train.collective.broadcast_from_rank_zero"
 PREEMPTION = "ray.train.get_preemption_info"
+#: The first batch of an epoch, for which the workers that share a data set wait for each other.
+BATCHES = "ray.data.iter_batches"
 #: The workers meet in an actor of Ray, not in a process group of torch.
 GROUP = "ray.train"
+
+
+def group_of(dataset: str) -> str:
+    """Where the workers meet that share a data set of this name."""
+    return f"ray.data {dataset}".strip()
+
 
 FRAMEWORK = Description(
     name="ray",
@@ -22,5 +30,6 @@ FRAMEWORK = Description(
         BARRIER: Operation(parameters=()),
         BROADCAST: Operation(parameters=("data",), objects="data", agrees=True),
         PREEMPTION: Operation(parameters=()),
+        BATCHES: Operation(parameters=("batch_size",)),
     },
 )

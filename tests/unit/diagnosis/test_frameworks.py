@@ -462,6 +462,43 @@ def test_a_worker_of_ray_that_alone_reports_keeps_the_others_from_their_step() -
     assert "rank 1 never entered ray.train.report" in str(finding)
 
 
+_REPORTED_AFTER_A_LOOP = """
+for epoch in range(3):
+    for batch in shard.iter_torch_batches(batch_size=16 - 8 * rank):
+        loss(model, batch).backward()
+    ray.train.report({"epoch": epoch})
+"""
+_REPORTED_IN_A_LOOP = """
+for batch in shard.iter_torch_batches(batch_size=16 - 8 * rank):
+    loss(model, batch).backward()
+    ray.train.report({"loss": batch})
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "cause"),
+    [
+        (_REPORTED_AFTER_A_LOOP, 4, "uneven-iterations"),
+        (_REPORTED_IN_A_LOOP, 3, "groups-in-opposite-order"),
+    ],
+)
+def test_a_worker_of_ray_that_has_fewer_batches_reports_first(
+    source: str, line: int, cause: str
+) -> None:
+    step = all_reduce(line, called_from="torch/nn/parallel/distributed.py")
+    reports = call(REPORT, line + 1, group=GROUP, shapes=(), dtypes=())
+    scene = snapshot(
+        rank(0, step, reports, blocked=True),
+        rank(1, step, step, blocked=True),
+        source=source,
+        outcome="hung",
+        groups={GROUP: (0, 1)},
+    )
+    finding = only(diagnose(scene))
+    assert (finding.symptom, finding.cause) == ("D.2.1", cause)
+    assert finding.ranks == ([0] if cause == "uneven-iterations" else [0, 1])
+
+
 @pytest.mark.parametrize("late", [REPORT, "broadcast"])
 def test_ranks_that_wait_for_a_report_are_no_sign_of_a_slow_rank(late: str) -> None:
     """Rank 0 writes a checkpoint before it reports."""

@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 
-from ddt_notebook.model.frameworks.ray import BARRIER, BROADCAST, GROUP, PREEMPTION, REPORT
+from ddt_notebook.model.frameworks.ray import (
+    BARRIER,
+    BATCHES,
+    BROADCAST,
+    GROUP,
+    PREEMPTION,
+    REPORT,
+    group_of,
+)
 from ddt_notebook.rank.frameworks.ray import RayTrain
 from ddt_notebook.rank.probes.calls import CallLog
 from ddt_notebook.rank.training_thread import CURRENT
@@ -29,6 +37,17 @@ class TrainContext:
     def _sync_checkpoint_dir_name_across_ranks(self, name: str | None = None) -> str:
         return name or "checkpoint_0"
 
+    def get_dataset_shard(self, dataset_info: Any) -> Any:
+        module = sys.modules["ray.data._internal.iterator.stream_split_iterator"]
+        return module.StreamSplitDataIterator()
+
+
+class Shard:
+    """The part of Ray's iterator over a shard that is used here."""
+
+    def _iter_batches(self, *, batch_size: int) -> list[int]:
+        return list(range(batch_size))
+
 
 @pytest.fixture
 def ray(monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -45,6 +64,9 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Any:
         module = ModuleType(f"{_EXECUTION}.{name}")
         vars(module).update(contents)
         monkeypatch.setitem(sys.modules, module.__name__, module)
+    shards = ModuleType("ray.data._internal.iterator.stream_split_iterator")
+    vars(shards)["StreamSplitDataIterator"] = type("Shard", (Shard,), {})
+    monkeypatch.setitem(sys.modules, shards.__name__, shards)
     modules = {name: sys.modules[f"{_EXECUTION}.{name}"] for name in ("collective_impl", "context")}
     return SimpleNamespace(**modules)
 
@@ -73,6 +95,24 @@ def test_the_worker_meets_the_others_where_it_reports(ray: Any, tmp_path: Path) 
         (GROUP, (0, 1), "collective")
     }
     assert {call.file for call in calls} == {__file__}
+
+
+def test_the_workers_meet_before_the_first_batch_of_a_shard(ray: Any, tmp_path: Path) -> None:
+    log = CallLog(None)
+    RayTrain().watch(log)
+    log.attach(RingWriter(tmp_path / "calls"))
+    CURRENT.follow()
+    info = SimpleNamespace(dataset_name="train")
+    shard = ray.context.TrainContext().get_dataset_shard(info)
+    for _ in range(2):
+        assert list(shard._iter_batches(batch_size=3)) == [0, 1, 2]
+    assert not list(shard._iter_batches(batch_size=0))
+    calls = _recorded(tmp_path / "calls")
+    assert [(call.op, call.group.name) for call in calls] == [(BATCHES, group_of("train"))] * 3
+    assert {call.file for call in calls} == {__file__}
+    own = type(shard)()  # of a data set that this worker has for itself
+    assert list(own._iter_batches(batch_size=2)) == [0, 1]
+    assert len(_recorded(tmp_path / "calls")) == 3
 
 
 def test_another_version_of_ray_is_left_alone(ray: Any, tmp_path: Path) -> None:
