@@ -447,7 +447,7 @@ for epoch in range(3):
 
 
 def test_a_worker_of_ray_that_alone_reports_keeps_the_others_from_their_step() -> None:
-    step = all_reduce(3, called_from="torch/nn/parallel/distributed.py")
+    step = all_reduce(3, source="flight recorder", caller="DistributedDataParallel", reduce_op=None)
     reports = call(REPORT, 5, group=GROUP, shapes=(), dtypes=())
     scene = snapshot(
         rank(0, step, reports, blocked=True),
@@ -485,7 +485,9 @@ for batch in shard.iter_torch_batches(batch_size=16 - 8 * rank):
 def test_a_worker_of_ray_that_has_fewer_batches_reports_first(
     source: str, line: int, cause: str
 ) -> None:
-    step = all_reduce(line, called_from="torch/nn/parallel/distributed.py")
+    step = all_reduce(
+        line, source="flight recorder", caller="DistributedDataParallel", reduce_op=None
+    )
     reports = call(REPORT, line + 1, group=GROUP, shapes=(), dtypes=())
     scene = snapshot(
         rank(0, step, reports, blocked=True),
