@@ -13,11 +13,22 @@ from ddt_notebook.model import Position
 from ddt_notebook.model.branches import RankBranches
 from ddt_notebook.program.branch_arms import Decision, function_at, has_effect_outside
 from ddt_notebook.program.escape_paths import Reason
-from ddt_notebook.program.nodes import FunctionNode, counted_in, is_call, is_periodic, last_name
+from ddt_notebook.program.nodes import (
+    FunctionNode,
+    called_name,
+    calls_in,
+    counted_in,
+    is_call,
+    is_periodic,
+    last_name,
+)
 from ddt_notebook.program.program import Program
 
 from .earlier_partings import apart, ran
 from .parting_reasons import Candidate, PartingReasons
+
+#: Methods of modules that set whether they train.
+_MODES = frozenset({"train", "eval"})
 
 
 class EarlierDecisions:
@@ -74,6 +85,22 @@ class EarlierDecisions:
             }
             if (same and bounds & stored) or (one.always and owners & named):
                 return Candidate(decision, one.other, one.one, 0)
+        return None
+
+    def set_mode(self, found: Candidate, caller: int, absent: int) -> Candidate | None:
+        """The condition under which only one of two ranks set the mode of modules.
+
+        None unless the ranks parted at a condition on the mode, such as ``if self.training``.
+        """
+        if found.decision.test is None or not _reads_mode(found.decision.test):
+            return None
+        for one in apart(self._program, self._branches[caller], self._branches[absent]):
+            if one.decision.test is None or _reads_mode(one.decision.test):
+                continue
+            arms = (one.decision.arm(taken=taken) for taken in (True, False))
+            called = [{called_name(c) for node in arm for c in calls_in(node)} for arm in arms]
+            if bool(called[0] & _MODES) is not bool(called[1] & _MODES):
+                return Candidate(one.decision, one.other, one.one, 0)
         return None
 
     def called_another(self, caller: int, absent: int, frames: list[Position]) -> Reason | None:
@@ -149,6 +176,11 @@ def counts_steps(found: Candidate) -> set[str]:
         return set()
     counted = {name for loop in found.decision.loops for name in counted_in(loop)}
     return {one.id for one in _names([test])} & counted
+
+
+def _reads_mode(test: ast.expr) -> bool:
+    """Whether a condition asks whether a module trains."""
+    return any(isinstance(n, ast.Attribute) and n.attr == "training" for n in ast.walk(test))
 
 
 def _names(nodes: Iterable[ast.AST]) -> Iterator[ast.Name]:

@@ -185,6 +185,7 @@ class Partings:
                 found = counted
         if found is None:
             return self._exhausted(compared, frames)
+        found = self._earlier.set_mode(found, caller.rank, absent.rank) or found
         return self._uneven_before(compared, found, call, caller, absent) or found
 
     def for_good(

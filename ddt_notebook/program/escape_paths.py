@@ -18,7 +18,13 @@ from ddt_notebook.model.finding import Values
 from ddt_notebook.model.operations import COLLECTIVES
 from ddt_notebook.model.partition import RankPartition
 
-from .iterations import comes_to, leads_to, times_called, times_issued
+from .iterations import (
+    comes_to,
+    counts_to_default,
+    leads_to,
+    times_called,
+    times_issued,
+)
 from .loader_passes import uneven_passes
 from .nodes import (
     LEAVES,
@@ -408,8 +414,16 @@ class _Paths:
             if not isinstance(node, _COMPREHENSIONS) or node in arguments or not _calls(node):
                 continue
             for part in node.generators:
-                if not self._is_fixed(part.iter):
+                if not self._is_fixed(part.iter) and not self._names_each():
                     yield from self._uneven(part.iter)
+
+    def _names_each(self) -> bool:
+        """Whether the line makes calls for several names: a comprehension has one for each item.
+
+        One that ran once more often is then no longer than the others.
+        """
+        here = {(one.op, one.group) for one in self.caller.calls if one.where == self.call.where}
+        return len(here) > 1
 
     def _condition(
         self, node: ast.If, branch: str, after: list[ast.stmt], called: str
@@ -437,7 +451,7 @@ class _Paths:
         elif self.conditions.reads_clock(node.test):
             yield self._reason(2, "collective-under-local-condition", node, "depends-on-clock")
         elif self._is_local(node.test):
-            priority = 5 if is_periodic(node.test) else 3
+            priority = 5 if is_periodic(node.test) or _is_of_the_model(node.test) else 3
             cause, kind = "collective-under-local-condition", "decided-by-each-rank"
             yield self._reason(priority, cause, node, kind)
 
@@ -617,8 +631,6 @@ class _Paths:
         the loop once more. If the line is a helper's, calls from other lines may be between; what
         its loader had for the absent rank counts as well.
         """
-        if not self.outer:
-            return False
         mine, theirs = (self._calls_in_a_row(report, node) for report in (self.caller, self.absent))
         batches = self._batches(node, self.absent.rank)
         return 0 < mine <= max(theirs, *(one or 0 for one in batches), 0)
@@ -641,7 +653,8 @@ class _Paths:
 
     def _is_fixed(self, iterable: ast.expr) -> bool:
         known = self.conditions
-        return known.is_fixed_range(iterable) or known.is_configured_range(iterable)
+        fixed = known.is_fixed_range(iterable) or known.is_configured_range(iterable)
+        return fixed or counts_to_default(self.program, iterable)
 
     def _has_as_many_batches(self, loop: LoopNode) -> bool:
         """Whether the loader of a loop is known to have as many batches on both ranks."""
@@ -798,6 +811,11 @@ def _raises(statements: list[ast.stmt]) -> bool:
         or (isinstance(one, (ast.With, ast.AsyncWith)) and _raises(one.body))
         for one in statements
     )
+
+
+def _is_of_the_model(test: ast.expr) -> bool:
+    """Whether a condition asks what a model's parameters are, which ranks seldom change."""
+    return isinstance(test, ast.Attribute) and test.attr == "requires_grad"
 
 
 def _swallowing(blocks: list[Block]) -> ast.ExceptHandler | None:

@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ddt_notebook.model import Call, Position, RankReport
 
-from .nodes import FunctionNode, break_conditions, called_name, calls_in, covers, is_call
+from .nodes import (
+    FunctionNode,
+    break_conditions,
+    called_name,
+    calls_in,
+    covers,
+    is_call,
+    parameters,
+)
 from .program import Program
 
 _DEPTH = 4  #: how many calls of the program's own functions are followed
@@ -56,6 +64,39 @@ def have_fixed_rounds(program: Program, places: Iterable[Position]) -> bool:
         and program.conditions.is_fixed_range(loop.iter)
         and not any(break_conditions(loop))
         for loop in loops
+    )
+
+
+def counts_to_default(program: Program, iterable: ast.expr) -> bool:
+    """Whether a loop is over ``range(limit)``, a parameter whose default all calls leave as it is.
+
+    The default is a number.
+    """
+    match iterable:
+        case ast.Call(func=ast.Name(id="range"), args=[ast.Name(id=limit)]):
+            pass
+        case _:
+            return False
+    owners = (block.owner for block in program.blocks(iterable))
+    function = next((one for one in owners if isinstance(one, FunctionNode)), None)
+    if function is None or limit not in parameters(function):
+        return False
+    stored = (n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == limit)
+    if any(isinstance(one.ctx, ast.Store) for one in stored):
+        return False
+    given = [*function.args.posonlyargs, *function.args.args]
+    names = (one.arg for one in reversed(given))
+    defaults = dict(zip(names, reversed(function.args.defaults), strict=False))
+    named = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+    defaults |= {one.arg: value for one, value in named if value is not None}
+    calls = program.calls(function.name)
+    known = parameters(function)
+    before = known.index(limit) - (known[0] in ("self", "cls"))
+    return isinstance(defaults.get(limit), ast.Constant) and all(
+        len(call.args) <= before
+        and all(one.arg not in (limit, None) for one in call.keywords)
+        and not any(isinstance(one, ast.Starred) for one in call.args)
+        for call in calls
     )
 
 

@@ -16,8 +16,9 @@ from ddt_notebook.diagnosis.wording import to_change
 from ddt_notebook.model import Call, Fact, Finding, RankReport
 from ddt_notebook.model.finding import Values
 from ddt_notebook.model.frameworks import is_barrier
-from ddt_notebook.program.branch_arms import decision_at, in_other_order
+from ddt_notebook.program.branch_arms import decision_at, function_at, in_other_order
 from ddt_notebook.program.escape_paths import Reason
+from ddt_notebook.program.nodes import end
 
 from .crash import deaths
 from .exception import of_error
@@ -173,6 +174,8 @@ def _reason(context: Context, mismatch: Mismatch) -> tuple[Reason | None, Call, 
         for here, there in ((one, other), (other, one)):
             found.append((_why_absent(context, mismatch, here, there.ranks[0]), here))
     best, side = min(found, key=_rank)
+    tied = [one for one in found if _rank(one) == _rank((best, side))]
+    best, side = _first_on_the_way(context, mismatch, tied) or (best, side)
     if best is None:
         return None, side.call, []
     absent = [rank for rank in mismatch.ranks if rank not in side.ranks]
@@ -283,6 +286,38 @@ def _fits_if_skipped(caller: RankReport, absent: RankReport, call: Call, other: 
     later = [one for one in mine if one.index > call.index]
     same = all(not one.differences(two) for one, two in zip(fitted, theirs, strict=False))
     return bool(fitted) and same and (not later or not later[0].differences(other))
+
+
+def _first_on_the_way(
+    context: Context, mismatch: Mismatch, tied: list[tuple[Reason | None, Side]]
+) -> tuple[Reason, Side] | None:
+    """Return the first of two conditions to which the ranks came after their last common call.
+
+    The rank that is in the first one has not come to the other one yet, so it skipped nothing.
+    """
+    supposed = [one for one, _ in tied if one is not None and one.kind == "decided-by-each-rank"]
+    places = [one.place for one in supposed]
+    if len(places) != 2 or len(mismatch.sides) != 2 or places[0].file != places[1].file:
+        return None
+    nodes = [context.program.statement_at(place) for place in places]
+    blocks = [context.program.blocks(node)[:1] for node in nodes]
+    if not all(blocks) or blocks[0][0].statements is not blocks[1][0].statements:
+        return None
+    ranks = [side.ranks[0] for side in mismatch.sides]
+    call = mismatch.calls[ranks[0]]
+    before = [c for c in context.reports[ranks[0]].calls if c.index < call.index]
+    met = next((c for c in reversed(before) if context.counterpart(c, ranks[1])), None)
+    within = function_at(context.program, places[0])
+    came = [
+        one.line
+        for one in ((met.where, *met.callers) if met is not None else ())
+        if one is not None and function_at(context.program, one) is within
+    ]
+    start = came[0] if came else 0
+    if any(node is not None and node.lineno <= start <= end(node) for node in nodes):
+        return None  # it may have been the same one
+    line = min(places, key=lambda place: (place.line < start, place.line)).line
+    return next((r, side) for r, side in tied if r is not None and r.place.line == line)
 
 
 def _rank(found: tuple[Reason | None, Side]) -> tuple[bool, bool, int]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ddt_notebook.diagnosis import diagnose
-from ddt_notebook.model import Call, Cell, RankReport, Report, Snapshot
+from ddt_notebook.model import Call, Cell, Position, RankReport, Report, Snapshot
 from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition
 from ddt_notebook.model.training import (
     LossGraph,
@@ -273,3 +273,51 @@ def test_rates_that_part_ranks_with_equal_gradients(
     )
     found = [finding.cause for finding in diagnose(snapshot).findings]
     assert [cause for cause in found if cause == "ranks-diverged-learning-rate"] == expected
+
+
+def _clipped_after_exchange(*clip: float | None) -> list[tuple[str, list[int]]]:
+    """What is found if each rank scales the mean by its number, or does not clip it."""
+    mean = scaled(0.5)[0]
+    trainings = []
+    for rank, by in enumerate(clip):
+        used = mean if by is None else tuple(by * one for one in mean)
+        states = tuple(
+            TrainingState(
+                step=step,
+                values=(step if by is None or step < 2 else step + round(100 * by),),
+                gradients=(step + 10,),
+                local=OWN[rank] if step else (),
+                used=used if step else (),
+                unclipped=mean if step and by is not None else (),
+                clipped=used if step and by is not None else (),
+            )
+            for step in range(4)
+        )
+        one = OptimizerTraining(
+            name="optimizer",
+            kind="SGD",
+            steps=3,
+            model="model",
+            watched=("weight",),
+            shapes={"1×4": 1},
+            states=states,
+        )
+        where = Position(file=f"cell[{CELL}]", line=7 + rank)
+        trainings.append(
+            RankTraining(rank=rank, backwards=3, optimizers=(one,), clips_at=where if by else None)
+        )
+    snapshot = Snapshot(
+        cell=Cell(number=CELL, source="train()"),
+        ranks=tuple(rank_report(rank) for rank in range(2)),
+        world_size=2,
+        training=tuple(trainings),
+    )
+    findings = diagnose(snapshot).findings
+    return [(one.kind, [place.line for place in one.places.values()]) for one in findings]
+
+
+def test_ranks_that_clip_what_they_exchanged_differently() -> None:
+    assert ("clipped-apart", [7]) in _clipped_after_exchange(0.5, None)
+    assert ("clipped-apart", [7, 8]) in _clipped_after_exchange(0.5, 0.25)
+    for alike in ((0.5, 0.5), (None, None), (None, 1.0)):  # 1.0 changes nothing
+        assert "clipped-apart" not in dict(_clipped_after_exchange(*alike))

@@ -154,3 +154,26 @@ def test_a_scalar_meets_a_tensor_of_one_element():
         ]
         run = snapshot(rank(0, calls[0]), rank(1, calls[1]))
         assert bool(diagnose(run).findings) is found, (mine, other)
+
+
+SELDOM = """def step(steps):
+    if steps % often == 0:
+        dist.all_reduce(factors)
+    if steps % seldom == 0:
+        dist.all_reduce(inverses)
+while True:
+    dist.all_reduce(gradients)
+    step(steps)
+"""
+
+
+def _at_step(line: int, **call):
+    return all_reduce(line, callers=(at(8),), where=at(line, function="step"), **call)
+
+
+def test_the_first_of_two_conditions_after_the_last_common_call_is_named():
+    before = all_reduce(7)
+    mean = raised(0, before, _at_step(3, reduce_op="AVG", status="failed"), error=peer_error(1))
+    total = raised(1, before, _at_step(5, status="failed"), error=peer_error(0))
+    finding = only(diagnose(snapshot(mean, total, source=SELDOM, outcome="failed")))
+    assert fact(finding, "decided-by-each-rank").place.line == 2

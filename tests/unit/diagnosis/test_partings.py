@@ -788,3 +788,31 @@ def test_a_step_in_which_a_trainer_raised_on_one_rank() -> None:
     torch = Position(file="/x/site-packages/torch/nn/functional.py", line=9)
     ranks = (waiter, replace(other, state="raised", error=replace(error, frames=(where, torch))))
     assert not lacks_reason(diagnose(replace(snapshot, ranks=ranks, branches=())))
+
+
+MODES = """for epoch in range(3):
+    if loss < best:
+        model.eval()
+    for batch in loader:
+        model(batch)
+        dist.all_reduce(gradients)
+def forward(self, x):
+    if not self.training:
+        return x
+    dist.all_reduce(mean)
+    return x
+"""
+
+
+def test_the_condition_that_set_a_mode_is_named_and_not_the_one_that_asks_for_it() -> None:
+    names = {8: "forward", 9: "forward", 10: "forward", 11: "forward"}
+    trains = [(1, 2), (2, 4), (4, 5), (8, 10), 10, (11, "return"), 6, (4, 1)]
+    waits = [*trains, (1, 2), (2, 4), (4, 5), (8, 10), 10]
+    ends = [*trains, (1, 2), (2, 3), (4, 5), (8, 9), (9, "return"), 6]
+    sizes = (4, 6, 4)
+    found = _found(
+        MODES,
+        Rank(0, waits, "blocked", names, (5,), sizes),
+        Rank(1, ends, "blocked", names, (), (4, 6, 6)),
+    )
+    assert _line(found) == 2

@@ -78,6 +78,30 @@ def test_fingerprints_are_taken_at_the_first_steps_and_then_ever_more_rarely() -
     assert found.steps == 20
 
 
+def test_a_step_within_that_of_the_same_optimizer_is_one_step() -> None:
+    """Horovod's optimizer exchanges the gradients before it calls the step of its base class."""
+    record, model, optimizer = _trained()
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = model(torch.ones(3, 4)).sum()
+        record.losses(loss)
+        loss.backward()
+        record.after_backward()
+        record.before_step(optimizer)
+        for parameter in model.parameters():
+            assert parameter.grad is not None
+            parameter.grad.mul_(0.5)
+        record.before_step(optimizer)
+        optimizer.step()
+        record.after_step(optimizer)
+        record.after_step(optimizer)
+    (found,) = record.observed(0, {"optimizer": optimizer}).optimizers
+    assert (found.steps, found.passes) == (3, {1: 3})
+    assert [state.step for state in found.states] == [0, 1, 2, 3]
+    second = found.states[1]
+    assert second.used == pytest.approx([0.5 * one for one in second.local])
+
+
 def test_a_write_between_two_steps_is_noticed() -> None:
     record, model, optimizer = _trained()
     for at in range(30):

@@ -1,0 +1,125 @@
+"""Ranks that meet by the names of tensors: which of them went past a call."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ddt_notebook.diagnosis import diagnose
+from ddt_notebook.model import Call, RankError, RankReport, Report
+
+from .builders import at, only, snapshot
+
+EIGENVALUE = """for epoch in range(epochs):
+    for part in order.split(size):
+        model(part).backward()
+    top = eigenvalue(model)
+def eigenvalue(model, most=20):
+    for i in range(most):
+        handles = [hvd.allreduce_async_(v, name=f"v{n}") for n, v in enumerate(vectors)]
+        estimate = product(vectors)
+        if abs(estimate - before) < 0.05:
+            break
+"""
+
+
+def _calls(*made: tuple[str, int]) -> tuple[Call, ...]:
+    """Calls of the names and lines; those of line 7 come from line 4."""
+    counts: dict[str, int] = {}
+    found = []
+    for index, (name, line) in enumerate(made):
+        counts[name] = counts.get(name, 0) + 1
+        call = Call(
+            index=index,
+            op="allreduce",
+            group=f"allreduce.{name}",
+            members=(0, 1),
+            sequence=counts[name],
+            where=at(line, function="eigenvalue" if line == 7 else "<module>"),
+            callers=(at(4),) if line == 7 else (),
+            asynchronous=True,
+        )
+        found.append(call)
+    return tuple(found)
+
+
+def _waits(number: int, calls: tuple[Call, ...]) -> RankReport:
+    last = calls[-1]
+    assert last.where is not None
+    calls = (*(replace(one, status="done") for one in calls[:-1]), replace(last, status="pending"))
+    return RankReport(
+        rank=number,
+        state="blocked",
+        blocked_in=last.index,
+        blocked_s=2.0,
+        position=last.where,
+        stack=(*reversed(last.callers), last.where),
+        calls=calls,
+    )
+
+
+def _diagnosed(source: str, *ranks: RankReport) -> Report:
+    return diagnose(
+        replace(snapshot(*ranks, source=source, outcome="hung"), framework="horovod", world_size=2)
+    )
+
+
+STEP = [("weight", 3), ("bias", 3)]
+ROUND = [("v0", 7), ("v1", 7)]
+
+
+def test_a_rank_that_left_a_loop_early_is_named_and_not_one_that_has_not_come_again() -> None:
+    leaves = _waits(0, _calls(*STEP * 3, *ROUND * 2, *STEP[:1]))
+    stays = _waits(1, _calls(*STEP * 3, *ROUND * 2, *ROUND[:1]))
+    finding = only(_diagnosed(EIGENVALUE, leaves, stays))
+    assert (finding.ranks, finding.cause) == ([0], "collective-under-local-condition")
+    assert [fact.place.line for fact in finding.facts if fact.kind != "waits-for-handle"][:1] == [9]
+
+
+def test_a_rank_that_ended_its_part_of_a_loop_earlier_is_still_named() -> None:
+    ends = _waits(0, _calls(*STEP * 2, *ROUND[:1]))
+    goes_on = _waits(1, _calls(*STEP * 3))
+    finding = only(_diagnosed(EIGENVALUE, ends, goes_on))
+    assert finding.ranks == [0]
+    assert finding.cause == "horovod-steps-differ"
+
+
+EMPTY = """for name, p in model.named_parameters():
+    if p.requires_grad:
+        if p.grad is None:
+            continue
+        hvd.allreduce(p.grad, name=name)
+"""
+
+
+def test_a_gradient_that_is_not_there_comes_before_what_a_parameter_is() -> None:
+    one, two = (_waits(rank, _calls(("a", 5), (f"b{rank}", 5))) for rank in (0, 1))
+    finding = only(_diagnosed(EMPTY, one, replace(two, rank=1)))
+    lines = [f.place.line for f in finding.facts if f.place is not None]
+    assert 3 in lines
+    assert 2 not in lines
+
+
+GONE = "Allreduce: Process set provided does not exist, or has not been registered."
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_process_set_that_is_gone_with_another_rank(before: bool) -> None:
+    """A set that this rank never used may be missing here alone."""
+    calls = _calls(("loss", 3), ("loss", 3))
+    error = RankError(type="ValueError", message=GONE, where=at(3))
+    shut = RankError(type="HorovodInternalError", message="Horovod has been shut down.")
+    status = "done" if before else "failed"
+    first = RankReport(
+        rank=0,
+        state="raised",
+        error=error,
+        calls=(replace(calls[0], status=status), replace(calls[1], status="failed")),
+    )
+    other = replace(first, rank=1, error=shut, calls=())
+    found = diagnose(
+        replace(snapshot(first, other, source=EMPTY, outcome="failed"), framework="horovod")
+    )
+    kinds = [finding.kind for finding in found.findings]
+    assert ("raised" in kinds) is not before
