@@ -23,6 +23,7 @@ from .matched_messages import MessageMismatch, message_bytes
 from .own_lines import by_own_lines
 from .parting_reasons import REPORTED
 from .partings import Partings
+from .rank_stores import stored_by_some
 from .rendezvous import Discord, discord
 from .silent_partings import parted_in_silence
 from .stopped_loops import stopped_alone
@@ -173,7 +174,11 @@ class Context:
         reason = self.escape_paths.why_absent(call, _with_stack(caller), _with_stack(absent), at)
         if reason is None or self.partings.went_alike(reason.place, caller.rank, absent.rank):
             return None
-        return by_own_lines(self.program, call, caller, absent, at, reason)
+        found = by_own_lines(self.program, call, caller, absent, at, reason)
+        if found is None or found.kind != "uneven-rounds":
+            return found
+        stored = (*stored_by_some(self.program, found.place, (caller.rank, absent.rank)),)
+        return replace(found, values=found.values | {"stored": stored}) if stored else found
 
     def where_parted(
         self, call: Call, caller: RankReport, absent: RankReport, at: Position | None

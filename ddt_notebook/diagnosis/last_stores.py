@@ -92,6 +92,12 @@ class LastStores:
         if test is not None:
             yield from self._before(test, decision.function, until, _STEPS)
 
+    def all_of(self, test: ast.expr, function: ast.AST) -> Iterator[tuple[str, ast.stmt]]:
+        """Each name in a condition of a function, with each statement that stores it."""
+        for target in self._targets(test, function):
+            for store in self._stores(target, test, function):
+                yield target.text, store.statement
+
     def _before(
         self, test: ast.expr, function: ast.AST, until: Mapping[int, int], steps: int
     ) -> Iterator[Stored]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from ddt_notebook.model import Place
 
@@ -11,6 +12,8 @@ from .program import Program
 
 #: What leads to the same memory as a tensor.
 _VIEWS = ("data", "detach")
+#: Methods in place that change no element.
+_SETTINGS = frozenset({"requires_grad_", "share_memory_"})
 #: What runs before a model is wrapped.
 _BEFORE = frozenset({"__init__", "reset_parameters", "_init_weights", "init_weights"})
 
@@ -24,10 +27,12 @@ def written_in_place(program: Program, parameter: str) -> list[Place]:
         Its name with the modules that hold it: ``"model.quantize.embedding.weight"``. Of a longer
         name, the line has to name the last two parts.
     """
-    wanted = parameter.split(".")[-2:]
+    path = parameter.split(".")
     found = {}
     for node in program.nodes:
-        if not isinstance(node, (ast.Call, ast.Assign, ast.AugAssign)) or not _writes(node, wanted):
+        if not isinstance(node, (ast.Call, ast.Assign, ast.AugAssign)):
+            continue
+        if not _writes(node, path[-2:]) and not _writes_each(program, node, path[:-1]):
             continue
         place = program.place(node, "changes")
         if not _BEFORE & {*program.functions_around(place)[:1]}:
@@ -38,10 +43,46 @@ def written_in_place(program: Program, parameter: str) -> list[Place]:
 def _writes(node: ast.Call | ast.stmt, wanted: list[str]) -> bool:
     match node:
         case ast.Call(func=ast.Attribute(value=owner, attr=method)):
-            return method.endswith("_") and not method.endswith("__") and _is(owner, wanted)
+            changes = method.endswith("_") and not method.endswith("__")
+            return changes and method not in _SETTINGS and _is(owner, wanted)
         case ast.Assign(targets=[target]) | ast.AugAssign(target=target):
             return _is_part(target) and _is(target, wanted)
     return False
+
+
+def _writes_each(program: Program, node: ast.Call | ast.stmt, modules: list[str]) -> bool:
+    """Whether a statement writes into what a loop goes through: the parameters of a module."""
+    return any(
+        _owner_of_parameters(iterable).rpartition(".")[2] in modules
+        and _writes(node, [dotted_name(target)])
+        for block in program.blocks(node)
+        if isinstance(block.owner, (ast.For, ast.AsyncFor))
+        for target, iterable in _in_parallel(block.owner.target, block.owner.iter)
+    )
+
+
+def _in_parallel(target: ast.expr, iterable: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What a loop gives a name to, and from what, also of several that ``zip`` puts together."""
+    match target, iterable:
+        case ast.Tuple(elts=names), ast.Call(func=ast.Name(id="zip"), args=sources):
+            for name, source in zip(names, sources, strict=False):
+                yield from _in_parallel(name, source)
+        case ast.Tuple(elts=[_, ast.Name() as name]), ast.Call(
+            func=ast.Attribute(attr="named_parameters")
+        ):
+            yield name, iterable
+        case ast.Name(), _:
+            yield target, iterable
+
+
+def _owner_of_parameters(iterable: ast.expr) -> str:
+    """The module through whose parameters an expression goes; empty for anything else."""
+    match iterable:
+        case ast.Call(
+            func=ast.Attribute(value=owner, attr="parameters" | "named_parameters"), args=[]
+        ):
+            return dotted_name(owner)
+    return ""
 
 
 def _is_part(target: ast.expr) -> bool:

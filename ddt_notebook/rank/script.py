@@ -10,6 +10,7 @@ import linecache
 import logging
 import os
 import random
+import secrets
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -39,7 +40,8 @@ def seed(number: int | None, rank: int) -> None:
         torch.seed()
         random.seed()
         if numpy is not None:
-            numpy.random.seed()
+            # without a number, NumPy keeps the place in its state, which an earlier seed has set
+            numpy.random.seed(secrets.randbits(32))
         return
     torch.manual_seed(number + rank)
     random.seed(number + rank)

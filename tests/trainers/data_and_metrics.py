@@ -25,6 +25,23 @@ sums = evaluate(accelerator, net, loader)
 )
 
 FAULTS = {
+    "accelerate's ranks all save tensors to one file": Fault(
+        ACCELERATE
+        + """
+from safetensors.torch import save_file
+
+accelerator = Accelerator(cpu=True)
+net = accelerator.prepare(make_net())
+tensors = accelerator.unwrap_model(net).state_dict()
+folder = os.path.join(tempfile.gettempdir(), "tensors-" + os.environ["MASTER_PORT"])
+os.makedirs(folder, exist_ok=True)
+save_file(tensors, os.path.join(folder, "model.safetensors"))
+""",
+        ("D.1.6",),
+        None,
+        "save_file(tensors",
+        ("checkpoint-written-by-every-rank",),
+    ),
     "accelerate divides one rank's sum by the weights of all": Fault(
         _EVALUATION
         + """

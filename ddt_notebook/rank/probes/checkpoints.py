@@ -10,12 +10,14 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import ModuleType
 from typing import Any, Literal
 
 import torch
 from torch.optim import Optimizer, lr_scheduler
 
 from ...model.checkpoints import CheckpointUse, RankCheckpoints, StateLoad
+from ..after_import import AfterImport
 from . import kept_states, left_states
 from .frames import user_line
 
@@ -93,13 +95,14 @@ RECORD = CheckpointRecord()
 
 
 def install() -> None:
-    """Record calls of ``torch.save``, ``torch.load`` and ``Module.load_state_dict``."""
+    """Record calls that save and load files, and ``Module.load_state_dict``."""
     actions: tuple[tuple[Literal["save", "load"], int], ...] = (("save", 1), ("load", 0))
     for action, file_at in actions:
         original = getattr(torch, action)
         wrapper = functools.wraps(original)(_recording(original, action, file_at))
         for module in (torch, torch.serialization):
             setattr(module, action, wrapper)
+    AfterImport("safetensors.torch", _record_tensors).install()
     load_state = torch.nn.Module.load_state_dict
     torch.nn.Module.load_state_dict = functools.wraps(load_state)(_taking_over(load_state))  # type: ignore[method-assign]
     for name in ("replace", "rename"):
@@ -111,6 +114,19 @@ def install() -> None:
         is_scheduler = isinstance(value, type) and issubclass(value, lr_scheduler.LRScheduler)
         if is_scheduler and "load_state_dict" in vars(value):
             _restoring(value, "scheduler")
+
+
+def _record_tensors(module: ModuleType) -> None:
+    """Record files of tensors only, in which most libraries save models."""
+    files: tuple[tuple[str, Literal["save", "load"], int], ...] = (
+        ("save_file", "save", 1),
+        ("load_file", "load", 0),
+    )
+    for name, action, file_at in files:
+        original = getattr(module, name, None)
+        if original is not None:
+            wrapper = functools.wraps(original)(_recording(original, action, file_at))
+            setattr(module, name, wrapper)
 
 
 def _renaming(original: Callable[..., None]) -> Callable[..., None]:
@@ -151,13 +167,15 @@ def _recording(
 ) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        given = kwargs.get("f", args[file_at] if len(args) > file_at else None)
+        named = kwargs.get("f", kwargs.get("filename"))
+        given = args[file_at] if len(args) > file_at else named
         path = _path(given)
         if not path:
             return function(*args, **kwargs)
         where = user_line(sys._getframe(1))
         saves = action == "save"
-        wrapped = _wrapped(kwargs.get("obj", args[0] if args else None)) if saves else ""
+        saved = args[0] if args else kwargs.get("obj", kwargs.get("tensors"))
+        wrapped = _wrapped(saved) if saves else ""
         devices: tuple[str, ...] = ()
         holds: tuple[str, ...] = ()
         epoch: int | None = None
@@ -171,7 +189,6 @@ def _recording(
                 epoch = _epoch(result)
                 left_states.RECORD.loads(path, where, result)
             else:
-                saved = kwargs.get("obj", args[0] if args else None)
                 left_states.RECORD.saves(saved)
                 kept_states.RECORD.saves(saved, where)
             return result

@@ -63,6 +63,8 @@ class OptimizerLog:
         self.synchronised = 0
         self.changed_before: list[int] = []
         self.changed_at: list[Position | None] = []
+        #: How many writes to any parameters were noted when they were looked at last.
+        self._noted = parameter_writes.RECORD.noted
         #: Whether the log still searches for writes between steps.
         self._counts = False
         #: Whether its gradients were unscaled for the next step of the scaler.
@@ -207,6 +209,12 @@ class OptimizerLog:
                 return sketches(watched_parameters(ddp.module)) != made
         return _differ(before, now)
 
+    def _was_noted(self, optimizer: Optimizer) -> bool:
+        """Whether a write to the parameters is noted."""
+        record = parameter_writes.RECORD
+        self._noted = record.noted
+        return record.holds(_parameters(optimizer))
+
     def _note_change(self, optimizer: Optimizer) -> None:
         self.changed_before.append(self.steps)
         owned = set(map(id, _parameters(optimizer)))
@@ -224,7 +232,9 @@ class OptimizerLog:
         self._seen_backwards = backwards
         if self.steps and self._counts:
             written = _writes(optimizer)
-            if written != self._written and _differ(self._written, written):
+            changed = written != self._written and _differ(self._written, written)
+            noted = self._noted != parameter_writes.RECORD.noted
+            if changed or (noted and self._was_noted(optimizer)):
                 self._note_change(optimizer)
                 self._counts = len(self.changed_before) < _MAX_CHANGES
         replica = self.replica

@@ -1,4 +1,8 @@
-"""Notes which line initialised or loaded parameters after a model was put into DDP."""
+"""Notes which line initialised or loaded parameters after a model was put into DDP.
+
+Averages write through ``data``, which does not count up the version of a parameter, so that the
+note alone shows the write.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,23 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import nn
 
 from ...model import Position
+from ..after_import import AfterImport
 from .frames import user_line
 
 _MOST = 64
+#: Classes that keep averages of parameters, and their methods that write parameters they are given.
+_AVERAGES = {
+    "diffusers.training_utils": "EMAModel",
+    "torch_ema.ema": "ExponentialMovingAverage",
+}
+_COPIES = ("copy_to", "restore")
 
 
 class ParameterWrites:
@@ -25,6 +37,8 @@ class ParameterWrites:
     def __init__(self) -> None:
         #: Whether a model in DDP was made; what is written before is of no interest.
         self.watches = False
+        #: How many writes were noted so far.
+        self.noted = 0
         self._latest: deque[tuple[weakref.ref[torch.Tensor], Position]] = deque(maxlen=_MOST)
 
     def wraps(self, parameters: Iterable[torch.Tensor]) -> None:
@@ -36,7 +50,13 @@ class ParameterWrites:
     def note(self, tensor: Any) -> None:
         """Note that the caller's caller has written to a tensor."""
         if isinstance(tensor, torch.Tensor) and (where := user_line(sys._getframe(2))) is not None:
+            self.noted += 1
             self._latest.append((weakref.ref(tensor), where))
+
+    def holds(self, parameters: Iterable[torch.Tensor]) -> bool:
+        """Whether a write to one of these parameters is noted."""
+        written = {id(tensor()) for tensor, _ in self._latest}
+        return any(id(parameter) in written for parameter in parameters)
 
     def take(self, parameters: Collection[int]) -> Position | None:
         """The line of the first write to one of these parameters, given by ``id``.
@@ -53,7 +73,9 @@ RECORD = ParameterWrites()
 
 
 def install() -> None:
-    """Record the functions of ``torch.nn.init``, and ``Module.load_state_dict``."""
+    """Record ``torch.nn.init``, ``Module.load_state_dict`` and what averages copy to a model."""
+    for module, name in _AVERAGES.items():
+        AfterImport(module, functools.partial(_watch_average, name)).install()
     for name, function in list(vars(nn.init).items()):
         if name.endswith("_") and not name.startswith("_") and callable(function):
             setattr(nn.init, name, _noting(function))
@@ -69,6 +91,28 @@ def install() -> None:
         return result
 
     nn.Module.load_state_dict = load_state_dict  # type: ignore[method-assign]
+
+
+def _watch_average(name: str, module: ModuleType) -> None:
+    average = getattr(module, name, None)
+    for method in _COPIES:
+        if (original := getattr(average, method, None)) is not None:
+            setattr(average, method, _copying(original))
+
+
+def _copying(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def copy(self: Any, parameters: Any = None, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        if not RECORD.watches or parameters is None:
+            return function(self, parameters, *args, **kwargs)
+        known = list(parameters)  # it may be an iterator
+        result = function(self, known, *args, **kwargs)
+        with suppress(Exception):
+            RECORD.note(known[0])
+        return result
+
+    return copy
 
 
 def _noting(function: Callable[..., Any]) -> Callable[..., Any]:

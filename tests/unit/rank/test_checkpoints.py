@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -70,3 +71,23 @@ def test_the_devices_of_loaded_tensors_are_recorded() -> None:
     assert _devices({"epoch": 1, "model": {"a": X}, "states": [(X, meta)]}) == {"cpu", "meta"}
     assert _devices([X] * 5 + [meta], left=3) in ({"cpu"}, {"cpu", "meta"})
     assert _devices("text") == set()
+
+
+def test_files_of_tensors_only_are_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = checkpoints.CheckpointRecord()
+    monkeypatch.setattr(checkpoints, "RECORD", record)
+    module = ModuleType("safetensors.torch")
+    module.save_file = lambda tensors, filename, metadata=None: None  # type: ignore[attr-defined]
+    module.load_file = lambda filename, device="cpu": {"a": X}  # type: ignore[attr-defined]
+    checkpoints._record_tensors(module)
+    path = str(tmp_path / "model.safetensors")
+    module.save_file({"module.a": X}, path, metadata={"format": "pt"})
+    module.save_file(tensors={"a": X}, filename=path)
+    module.load_file(path)
+    assert [(use.action, use.path, use.wrapped) for use in record.uses] == [
+        ("save", path, "module.a"),
+        ("save", path, ""),
+        ("load", path, ""),
+    ]

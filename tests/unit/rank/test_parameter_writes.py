@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import ModuleType
 
 import pytest
 from torch import nn
@@ -49,3 +50,32 @@ def test_what_is_written_before_ddp_makes_copies_equal_is_forgotten(
     model.reset_parameters()
     writes.wraps(model.parameters())
     assert _line(writes, model) is None
+
+
+class EMAModel:
+    """Writes to parameters as averages do: their versions stay as they are."""
+
+    def __init__(self, parameters):
+        self.kept = [one.detach().clone() for one in parameters]
+
+    def copy_to(self, parameters):
+        for kept, one in zip(self.kept, parameters, strict=True):
+            one.data.copy_(kept)
+
+
+def test_an_average_that_is_copied_to_a_model(
+    writes: parameter_writes.ParameterWrites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EMAModel, "copy_to", EMAModel.copy_to)  # restores it
+    module = ModuleType("diffusers.training_utils")
+    module.EMAModel = EMAModel  # type: ignore[attr-defined]
+    parameter_writes._watch_average("EMAModel", module)
+    model, other = nn.Linear(2, 2), nn.Linear(2, 2)
+    average = EMAModel(other.parameters())
+    writes.wraps(model.parameters())
+    assert not writes.holds(model.parameters())
+    average.copy_to(model.parameters())  # an iterator, which can be read once
+    assert model.weight.equal(other.weight)
+    assert writes.holds(model.parameters())
+    assert not writes.holds(other.parameters())
+    assert _line(writes, model) == sys._getframe().f_lineno - 4
