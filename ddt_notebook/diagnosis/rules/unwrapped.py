@@ -225,7 +225,7 @@ def _in_a_group(context: Context) -> bool:
 def _judge(context: Context, group: Replicas) -> Finding | None:
     shapes = group.first.shapes
     reports = {rank: reducing(context, rank) for rank in group.ranks}
-    if _is_beside_ddp(context, group):  # what DDP sends are gradients of another model
+    if beside_ddp := _is_beside_ddp(context, group):  # DDP sends gradients of another model
         reports = {
             rank: replace(one, calls=tuple(c for c in one.calls if c.source == "call log"))
             for rank, one in reports.items()
@@ -237,6 +237,8 @@ def _judge(context: Context, group: Replicas) -> Finding | None:
     observed = _own_gradients(context, group) or _other_optimizer_reduces(context, group)
     if observed is not None:
         return observed
+    if beside_ddp and _never_equal(group) and not any(x.messages for x in sent.values()):
+        return _not_wrapped(context, group)  # whatever was sent, the gradients stayed each rank's
     beside = {
         shape
         for training in context.snapshot.training
@@ -259,7 +261,22 @@ def _judge(context: Context, group: Replicas) -> Finding | None:
 def _is_beside_ddp(context: Context, group: Replicas) -> bool:
     """Whether every rank was seen to call the optimizer's module outside DDP."""
     named = {one.model for one in group.ranks.values()}
-    return any({one.name for one in part.values()} == named for part in _parts_beside_ddp(context))
+    begun = group.states[min(group.states)]
+    return any(
+        {one.name for one in part.values()} == named
+        # a module is found by another name than its optimizer: it then has the same values
+        or all(rank in begun and begun[rank].values == one.first for rank, one in part.items())
+        for part in _parts_beside_ddp(context)
+    )
+
+
+def _never_equal(group: Replicas) -> bool:
+    """Whether no gradient was equal on the ranks in any sampled step, nor any parameter later."""
+    every = len(group.first.watched)
+    first = min(group.states)
+    return all(len(group.gradients_apart(step)) == every for step in group.stepped) and all(
+        len(group.apart(step)) == every for step in group.states if step > first
+    )
 
 
 def _not_wrapped(context: Context, group: Replicas) -> Finding | None:

@@ -70,10 +70,12 @@ def _columns(dataset: Any) -> list[Any]:
 
 
 def _of_table(data: Any, indices: Any) -> list[Any]:
-    first = data.slice(0, 1).to_pylist() if data.nbytes < _TABLE_BYTES else []
-    if indices is not None:  # a selection or another order of the rows of one file
-        return [[first, index] for index in indices.column(0).to_pylist()]
-    return data.to_pylist() if first else []
+    rows = data.to_pylist() if data.nbytes < _TABLE_BYTES else None
+    if indices is None:
+        return rows or []
+    # a selection or another order of the rows, of which the table may have another one on each rank
+    places = indices.column(0).to_pylist()
+    return [rows[at] for at in places] if rows is not None else places
 
 
 def _is_as_long(one: Any, size: int) -> bool:

@@ -88,3 +88,44 @@ def test_repeated_samples_are_counted() -> None:
 )
 def test_what_is_not_understood_is_not_compared(dataset: Any, size: int) -> None:
     assert held(dataset, size) is None
+
+
+class _Table:
+    """A table as Hugging Face's ``datasets`` keep it."""
+
+    def __init__(self, rows: list[dict[str, int]], nbytes: int) -> None:
+        self.rows, self.nbytes = rows, nbytes
+
+    def to_pylist(self) -> list[dict[str, int]]:
+        return self.rows
+
+    def column(self, at: int) -> _Table:
+        return _Table([next(iter(row.values())) for row in self.rows], 0)  # type: ignore[misc]
+
+
+class _OfRows:
+    def __init__(self, order: list[int], selected: list[int] | None, nbytes: int = 100) -> None:
+        self._data = _Table([{"x": 10 * at} for at in order], nbytes)
+        self._indices = None if selected is None else _Table([{"at": at} for at in selected], 0)
+        self.size = len(order if selected is None else selected)
+
+
+def test_rows_of_a_table_in_another_order_and_a_selection_of_them() -> None:
+    one, other = _OfRows([0, 1, 2, 3, 4], [0, 2, 4]), _OfRows([4, 3, 2, 1, 0], [0, 1, 2])
+    found = [held(each, each.size) for each in (one, other)]  # 0, 2, 4 and 4, 3, 2
+    assert found[0] is not None
+    assert found[1] is not None
+    assert found[0].order != found[1].order
+    assert len({*found[0].contents} & {*found[1].contents}) == 2
+    same = held(_OfRows([0, 2, 4], None), 3)
+    assert same is not None
+    assert same.order == found[0].order
+
+
+def test_rows_of_a_large_table_are_known_by_their_places() -> None:
+    large = [held(_OfRows([0, 1, 2, 3], at, 1 << 30), 3) for at in ([0, 1, 2], [2, 1, 0])]
+    assert large[0] is not None
+    assert large[1] is not None
+    assert large[0].order != large[1].order
+    assert large[0].contents == large[1].contents
+    assert held(_OfRows([0, 1, 2, 3], None, 1 << 30), 4) is None
