@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from ...model.operations import Operation
+from ..torch_private import DisableTorchFunction
+from . import simulated
 
 #: Shapes written for one call; a longer list of tensors is cut.
 MAX_TENSORS = 4
@@ -84,6 +86,13 @@ _OBJECT = "object"
 
 def described(given: Mapping[str, Any], operation: Operation) -> Tensors:
     """Shapes and dtypes; arguments that are not tensors are left for torch to refuse."""
+    if simulated.active is None:
+        return _described(given, operation)
+    with DisableTorchFunction():  # that is enough for them
+        return _described(given, operation)
+
+
+def _described(given: Mapping[str, Any], operation: Operation) -> Tensors:
     one = given.get(operation.tensors) if operation.tensors else None
     if isinstance(one, torch.Tensor):
         shapes, dtypes = (one.shape,), (one.dtype,)
@@ -103,6 +112,45 @@ def described(given: Mapping[str, Any], operation: Operation) -> Tensors:
     if isinstance(output, torch.Tensor):
         return shapes, dtypes, (output.shape,)
     return shapes, dtypes, tuple(one.shape for one in tensors_in(output))
+
+
+#: Parameters that decide how a call is recorded, beside its tensors and objects.
+_DECIDE = frozenset({"op", "group", "async_op", "src", "dst", "group_src", "group_dst", "tag"})
+#: Classes of tensors whose shapes are what their attributes say.
+_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+
+
+#: The arguments of a call by name, and what distinguishes it.
+Distinguished = tuple[Mapping[str, Any], object]
+
+
+def distinguishing(
+    op: str, operation: Operation
+) -> Callable[[tuple[Any, ...], Mapping[str, Any]], Distinguished]:
+    """A function of a call's arguments that also tells calls apart that are recorded differently.
+
+    What it says is not the record itself, as ``None`` for the default group, and takes less time.
+    """
+    decide = tuple(name for name in operation.parameters if name in _DECIDE)
+    tensor, output, bind = operation.tensors or "", operation.outputs, operation.bind
+    is_plain = tensor and operation.objects is None and not operation.uneven
+
+    def told_apart(get: Callable[[str], Any], given: Mapping[str, Any]) -> object:
+        if is_plain and type(one := get(tensor)) in _PLAIN:
+            if output is None:
+                return op, one.shape, one.dtype, *map(get, decide)
+            if type(to := get(output)) in _PLAIN:
+                return op, one.shape, one.dtype, to.shape, *map(get, decide)
+        return op, _described(given, operation), *map(get, decide)
+
+    def distinguished(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Distinguished:
+        given = bind(args, kwargs) if args else kwargs
+        if simulated.active is None:
+            return given, told_apart(given.get, given)
+        with DisableTorchFunction():
+            return given, told_apart(given.get, given)
+
+    return distinguished
 
 
 @functools.cache

@@ -2,7 +2,8 @@
 
 The stack is looked at anew for each call, since a callback of the user may stand between a library
 and the same line as before. Mostly it consists of the same functions as at an earlier call; to
-compare them takes two thirds of the time of looking up the file of each.
+compare them takes two thirds of the time of looking up the file of each. Mostly the arguments are
+those of that call, too, so that what is kept of it need not be looked up.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ from types import CodeType, FrameType
 
 from ...model.flight import library
 from ...model.user_code import is_user_code, package_file
-from ...wire.records import encode_callers
+from ...wire.records import CallRecord, encode_callers
 from .frames import path_in_torch
+from .known_calls import KnownCall
 
 #: Whose a file can be: torch's, an installed package's, the user's, or none of these.
 _OTHER, _OF_TORCH, _INSTALLED, _OF_USER = range(4)
 #: The function that is the top level of a cell or of a file.
 _TOP_LEVEL = "<module>"
-#: Files and lines that are kept.
+#: Files, lines and calls that are kept.
 _MOST = 4096
 
 #: Calling lines that are kept, and frames that are looked at for them. They bound the time of a
@@ -63,23 +65,30 @@ class CallSite:
 
 
 @dataclass(slots=True, eq=False)
-class _Stack:
-    """What was on the stack at a call, from the innermost function to the top level.
+class Made:
+    """A call that was made; the same object for those with equal stacks and arguments.
 
     Attributes
     ----------
     runs
-        All functions, so that no other one has the ``id`` of one of them.
+        All functions on its stack, from the innermost one on, so that no other one has the ``id``
+        of one of them; the same object for the same stack. Empty if more decides about its place.
     site
-        The place of the call.
+        Its place.
+    given
+        What distinguishes it from other calls with such a stack; None if that is not known.
+    known
+        What is kept of it; None if that is not known.
     """
 
     runs: tuple[_Run, ...]
     site: CallSite
+    given: object = None
+    known: KnownCall | None = None
 
 
 #: What is expected before the first call: no stack is like it.
-_NO_STACK = _Stack(((((lambda: None).__code__,), -1),), CallSite())
+_NONE = Made(((((lambda: None).__code__,), -1),), CallSite())
 
 
 class CallSites:
@@ -90,15 +99,28 @@ class CallSites:
         # thirds of the time of a look-up by id, also when the processor's caches are cold
         self._kinds: dict[str, int] = {}
         self._known: dict[_Way, tuple[CallSite, tuple[object, ...]]] = {}
-        #: By the innermost function and instruction, the latest one first.
-        self._stacks: dict[tuple[int, int], list[_Stack]] = {}
-        #: What was on the stack at the latest calls, and where in it a call is that came before one
-        #: like the next. Steps repeat each other, but a layer's call may follow itself or another.
-        self._order: list[_Stack] = [_NO_STACK]
+        self.forget_calls()
+
+    def forget_calls(self) -> None:
+        """Forget what was kept of calls."""
+        #: By the innermost function and instruction, a call of each stack, the latest one first.
+        self._stacks: dict[tuple[int, int], list[Made]] = {}
+        #: By the ``id`` of what is on the stack, those with arguments.
+        self._made: dict[tuple[int, KnownCall], Made] = {}
+        #: The latest calls, and where among them one is that came before one like the next. Steps
+        #: repeat each other, but a layer's call may follow itself or another.
+        self._order: list[Made] = [_NONE]
         self._next = 0
 
     def of(self, frame: FrameType | None) -> CallSite:
-        """The place that leads to a frame."""
+        """The place that leads to a frame, of a call whose arguments are not kept."""
+        made = self.made(frame)
+        if made.runs and self._order[-1] is not made:
+            self._came(made)
+        return made.site
+
+    def made(self, frame: FrameType | None) -> Made:
+        """The call that is expected, if the stack is its own; else one without arguments."""
         order, at_next = self._order, self._next
         expected, at, users = order[at_next], frame, frame
         for codes, instruction in expected.runs:
@@ -114,7 +136,27 @@ class CallSites:
         self._next = at_next + 1
         if at_next >= _MOST_CALLS:
             self._shorten()
-        return expected.site
+        return expected
+
+    def other(self, made: Made, given: object, known: KnownCall) -> None:
+        """Note that the last call, of which `made` returned one, was given something else."""
+        if not made.runs:
+            return
+        key = id(made.runs), known
+        one = self._made.get(key)
+        is_new = one is None
+        if one is None:
+            if len(self._made) >= _MOST:
+                self._made.clear()
+            one = self._made[key] = Made(made.runs, made.site, given, known)
+        one.given = given
+        if self._order[-1] is not made:
+            self._came(one)
+        elif is_new:  # nothing like it came before
+            self._order[-1] = one
+        else:
+            del self._order[-1]
+            self._came(one)
 
     def _shorten(self) -> None:
         """Forget the earliest calls."""
@@ -122,13 +164,13 @@ class CallSites:
         del self._order[:half]
         self._next -= half
 
-    def _came(self, stack: _Stack) -> None:
+    def _came(self, made: Made) -> None:
         """Note a call that was not expected, and find one like it that came after the same ones."""
         order = self._order
-        order.append(stack)
+        order.append(made)
         last, most = len(order) - 1, 0
         for at in range(last - 1, max(0, last - _LOOKED_AT), -1):
-            if order[at] is stack:
+            if order[at] is made:
                 alike = 1
                 while alike < min(_ALIKE, at) and order[at - alike] is order[last - alike]:
                     alike += 1
@@ -140,25 +182,23 @@ class CallSites:
             self._next = max(0, self._next - last // 2)
             del order[: last // 2]
 
-    def _found(self, frame: FrameType | None) -> CallSite:
-        """The place that leads to a frame, where another stack was expected."""
+    def _found(self, frame: FrameType | None) -> Made:
+        """A call without arguments from a frame, where another stack was expected."""
         if frame is None:
-            return self._walk(frame)[0]
+            return Made((), self._walk(frame)[0])
         inner = id(frame.f_code), frame.f_lasti
         alike = self._stacks.get(inner)
         if alike is not None:
-            for stack in alike:
-                if _is_on(frame, stack.runs):
-                    self._came(stack)
-                    return stack.site
+            for made in alike:
+                if _is_on(frame, made.runs):
+                    return made
         site, runs = self._walk(frame)
+        made = Made(runs, site)
         if runs:
             if len(self._stacks) >= _MOST_INNER:
                 self._stacks.clear()
-            stack = _Stack(runs, site)
-            self._stacks[inner] = [stack, *(alike or ())][:_COMPARED]
-            self._came(stack)
-        return site
+            self._stacks[inner] = [made, *(alike or ())][:_COMPARED]
+        return made
 
     def _walk(self, frame: FrameType | None) -> tuple[CallSite, tuple[_Run, ...]]:
         """The place that leads to a frame, and what is on the stack if that decides about it."""
@@ -217,8 +257,22 @@ class CallSites:
         return kind
 
 
+def locate(record: CallRecord, site: CallSite) -> None:
+    """Add the user's line, and the library's file if a library made the call."""
+    record.file, record.line, record.function = site.file, site.line, site.function
+    record.callers, record.library = site.callers, site.library
+
+
+def locate_in(record: CallRecord, site: CallSite, package: str) -> None:
+    """As `locate`, for a call of a framework whose own files are no library of the user's."""
+    locate(record, site)
+    # torch is no caller of a framework's operation: its backward pass may run a hook
+    if record.library and (package_file(record.library) or package).startswith(package):
+        record.library = None
+
+
 def _is_on(frame: FrameType, runs: tuple[_Run, ...]) -> bool:
-    """Whether a stack is that of a frame; `CallSites.of` does the same without a call."""
+    """Whether a stack is that of a frame; `CallSites.made` does the same without a call."""
     at: FrameType | None = frame
     for codes, instruction in runs:
         user = None

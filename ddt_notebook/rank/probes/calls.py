@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from types import FrameType
@@ -25,12 +26,11 @@ from torch.distributed import device_mesh
 from torch.distributed import distributed_c10d as c10d
 
 from ...model import Rendezvous
-from ...model.operations import BARRIERS, COLLECTIVES, MESSAGES, SENDS, SETUP, Operation
-from ...model.user_code import package_file
+from ...model.operations import COLLECTIVES, MESSAGES, SETUP, Operation
 from ...wire import ring
 from ...wire.records import NO_GROUP, NO_NUMBER, CallRecord, Group
 from ..branch_recorder import BranchRecorder
-from ..torch_private import DisableTorchFunction, operation_counter
+from ..torch_private import operation_counter
 from ..training_thread import CURRENT
 from ..user_signals import let_through
 from . import (
@@ -40,7 +40,6 @@ from . import (
     exchanged,
     given_values,
     rendezvous,
-    simulated,
     summed_activations,
     threads,
     timer_slack,
@@ -51,6 +50,7 @@ from .call_arguments import (
     REDUCE_OPS,
     by_name,
     described,
+    distinguishing,
     dtype_name,
     global_rank,
     integer,
@@ -58,10 +58,10 @@ from .call_arguments import (
     reduce_op_name,
     tensors_in,
 )
-from .call_sites import CallSite, CallSites
+from .call_sites import CallSite, CallSites, Made, locate, locate_in
 from .coalesced import Coalesced
 from .handles import Handles
-from .known_calls import KnownCall
+from .known_calls import KnownCall, brings_data
 from .simulated import UNSIMULATED
 from .sockets import GroupSockets
 
@@ -70,10 +70,6 @@ if TYPE_CHECKING:
 
 #: A tag beyond this, which torch refuses, is not recorded.
 _LARGEST_TAG = 1 << 63
-#: Calls that bring a rank no data of the others.
-_CARRY_NOTHING = BARRIERS | SENDS
-#: Collectives in which the root gets nothing.
-_FROM_ROOT = frozenset({"broadcast", "broadcast_object_list"})
 #: Methods of a handle with which a program may wait in another way.
 _ALSO_SETTLE = ("get_future", "get_future_result", "result", "synchronize", "block_current_stream")
 #: Seconds to wait before a group is destroyed: torch 2.13 joins gloo's threads while it holds
@@ -133,7 +129,8 @@ class CallLog:
         self._main = threading.get_ident()
         self._depth = 0
         self._setup_counts: Counter[str] = Counter()
-        self._message_counts: Counter[tuple[object, ...]] = Counter()
+        #: The numbers of messages, by group, direction, peer and tag.
+        self._numbers: dict[tuple[object, ...], Iterator[int]] = {}
         self._groups: dict[str, tuple[Group, bool]] = {}
         self._by_group: dict[Any, _Found] = {}
         self._works = Handles()
@@ -153,7 +150,7 @@ class CallLog:
     def attach(self, writer: ring.RingWriter) -> None:
         """Start to record calls."""
         self._ring = writer
-        self._known.clear()
+        self._forget_found()
         self._main = threading.get_ident()
 
     def follow(self) -> None:
@@ -235,8 +232,9 @@ class CallLog:
         """Record the calls of a function that takes a group."""
         is_compiling, used = torch.compiler.is_dynamo_compiling, training.RECORD.used
         sampled, summed = training.RECORD, summed_activations.RECORD
-        is_message, reduces = op in MESSAGES, op == "all_reduce"
-        examines, collected = op in exchanged.EXAMINED, self._coalesced.collected
+        sites, distinguished = self._sites, distinguishing(op, operation)
+        reduces, examines = op == "all_reduce", op in exchanged.EXAMINED
+        collected = self._coalesced.collected
 
         def call(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
@@ -246,70 +244,66 @@ class CallLog:
             left_out = self._depth or self._ring is None or _get_ident() != self._main
             if left_out and not self._moves():
                 return self._unrecorded(function, operation, args, kwargs)
-            frame, number = sys._getframe(1), None
+            frame, known = sys._getframe(1), None
             try:
-                found = self._known_call(op, operation, args, kwargs, details_of, frame)
-                if found is not None:
-                    given, known, (_, _, process_group, count) = found
-                    record = known.record
-                    if is_message:
-                        number = self._message_number(record)
-                    if reduces and (sampled.sampling or (known.sums and summed.watches)):
-                        self._reduces(given, known)
+                given, asked = distinguished(args, kwargs)
+                made = sites.made(frame)
+                known = made.known
+                if not _are_equal(made.given, asked):
+                    known = self._other_call(op, operation, given, details_of, made, asked)
+                if reduces and known and (sampled.sampling or (known.sums and summed.watches)):
+                    self._reduces(given, known)
             except Exception as error:
                 if self.sockets is not None:
                     raise
                 let_through(error)
                 self.problem = f"{type(error).__name__}: {error}"
-                found = None
-            if found is None or (collected and self._coalesced.collects(process_group, record)):
+                known = None
+            if known is None:
                 return function(*args, **kwargs)
-            # an examined call is one of the user's own
-            own = record.library is None
-            examined = (
-                exchanged.RECORD.before(record, operation, given, frame, training.RECORD.backwards)
-                if examines and own
-                else None
-            )
-            act = function
-            backends = self.backends
+            record, backends, act = known.record, self.backends, function
+            if collected and self._coalesced.collects(known.process_group, record):
+                return function(*args, **kwargs)
             if backends is not None and record.group.name in backends.only_gpus:
-                act = checked(given, backends)
-            result = self._perform(act, args, kwargs, known, number, count)
+                act = _checked(function, given, backends)
+            if record.library is not None:
+                return self._perform(act, args, kwargs, known)
+            return of_user(act, args, kwargs, known, given, frame)
+
+        def of_user(
+            act: Any,
+            args: tuple[Any, ...],
+            kwargs: dict[str, Any],
+            known: KnownCall,
+            given: Mapping[str, Any],
+            frame: FrameType,
+        ) -> Any:
+            """Make a call of one of the user's lines, which may be examined."""
+            __tracebackhide__ = True
+            record, examined = known.record, None
+            if examines:
+                backwards = training.RECORD.backwards
+                examined = exchanged.RECORD.before(record, operation, given, frame, backwards)
+            result = self._perform(act, args, kwargs, known)
             if examined is not None:
                 exchanged.RECORD.after(examined)
-            if record.asynchronous and own and isinstance(result, dist.Work) and not used.compiled:
+            if record.asynchronous and isinstance(result, dist.Work) and not used.compiled:
                 rank = dist.get_rank() if operation.root is not None else 0
                 early_reads.RECORD.issued(record, operation, given, result, rank)
             return result
 
-        def checked(given: Mapping[str, Any], backends: MappedBackends) -> Any:
-            """The function, which refuses tensors that simulated GPUs would refuse."""
-            tensors = [tensor for value in given.values() for tensor in tensors_in(value)]
-
-            def refusing(*args: Any, **kwargs: Any) -> Any:
-                __tracebackhide__ = True
-                backends.refuse_on_cpu(tensors)
-                return function(*args, **kwargs)
-
-            return refusing
-
         return call
 
-    def _known_call(
+    def _other_call(
         self,
         op: str,
         operation: Operation,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
+        given: Mapping[str, Any],
         details_of: Callable[[Mapping[str, Any], Group], _Details],
-        frame: FrameType,
-    ) -> tuple[Mapping[str, Any], KnownCall, _Found] | None:
-        """A call's arguments by name, what is known of it, which equal ones share, and its group.
-
-        None if there is no group at all.
-        """
-        given = kwargs if not args else operation.bind(args, kwargs)
+        made: Made,
+        asked: object,
+    ) -> KnownCall | None:
+        """What is known of a call that was not expected; None if there is no group at all."""
         in_group = given.get("group")
         try:
             found = self._group(None) if in_group is None else self._by_group[in_group]
@@ -317,15 +311,10 @@ class CallLog:
             found = self._group(in_group)
         if found is None:
             return None
-        group, outside, _, _ = found
+        group, outside, process_group, count = found
         details = details_of(given, group)
-        site = self._sites.of(frame)
-        if simulated.active is None:
-            tensors = described(given, operation)
-        else:
-            with DisableTorchFunction():  # shapes and dtypes need no more
-                tensors = described(given, operation)
-        key = op, group.name, site, details, tensors
+        tensors = described(given, operation)
+        key = op, group.name, made.site, details, tensors
         known = self._known.get(key)
         if known is None:
             shapes, dtypes, outputs = tensors
@@ -346,24 +335,30 @@ class CallLog:
             )
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            known = self._known[key] = self._new_call(record, site)
-        return given, known, found
+            known = self._known[key] = self._new_call(record, made.site, process_group, count)
+            if record.kind == "p2p":
+                way = group.name, "send" in op, peer, tag
+                known.numbers = self._numbers.setdefault(way, itertools.count(1))
+        self._sites.other(made, asked, known)
+        return known
 
-    def _new_call(self, record: CallRecord, site: CallSite) -> KnownCall:
+    def _new_call(
+        self,
+        record: CallRecord,
+        site: CallSite,
+        process_group: Any,
+        count: Callable[[], int] | None,
+    ) -> KnownCall:
         """What `_perform` needs of a call that is made at a place."""
         assert self._ring is not None
-        _locate(record, site)
+        locate(record, site)
         sums = (
             record.op == "all_reduce"
             and record.reduce_op == "SUM"
             and any(len(shape) > 1 for shape in record.shapes)
         )
-        return KnownCall(record, self._ring.shared(record), _brings_data(record), sums)
-
-    def _message_number(self, record: CallRecord) -> int:
-        key = (record.group.name, "send" in record.op, record.peer, record.tag)
-        self._message_counts[key] += 1
-        return self._message_counts[key]
+        shared, carries = self._ring.shared(record), brings_data(record)
+        return KnownCall(record, shared, carries, sums, process_group=process_group, count=count)
 
     def _moves(self) -> bool:
         """Whether another thread makes a call, which from here on is the one that is recorded."""
@@ -428,7 +423,7 @@ class CallLog:
             args: tuple[Any, ...], kwargs: dict[str, Any], meeting: Rendezvous | None
         ) -> Any:
             __tracebackhide__ = True
-            self._by_group.clear()  # one of them may end
+            self._forget_found()  # one of the groups may end
             if leaves and own:
                 time.sleep(SETTLE_S)
             if (
@@ -476,9 +471,11 @@ class CallLog:
     ) -> Any:
         """Make a call of the user's code, and record it."""
         __tracebackhide__ = True
-        known = self._new_call(record, self._sites.of(sys._getframe(2)))
-        count = operation_counter(process_group)
-        return self._perform(function, args, kwargs, known, record.number, count)
+        site = self._sites.of(sys._getframe(2))
+        known = self._new_call(record, site, process_group, operation_counter(process_group))
+        if record.number is not None:
+            known.numbers = itertools.count(record.number)
+        return self._perform(function, args, kwargs, known)
 
     def _perform(
         self,
@@ -486,18 +483,17 @@ class CallLog:
         args: Sequence[Any],
         kwargs: dict[str, Any],
         known: KnownCall,
-        number: int | None,
-        count: Callable[[], int] | None,
     ) -> Any:
         __tracebackhide__ = True
         writer, record, branches = self._ring, known.record, self.branches
         assert writer is not None
+        count = known.count
         try:
             before = -1 if count is None else count()
         except RuntimeError:  # the group was just destroyed
             before = -1
         counted = (
-            NO_NUMBER if number is None else number,
+            NO_NUMBER if known.numbers is None else next(known.numbers),
             before,
             NO_NUMBER if branches is None else branches.count,
             0 if branches is None else branches.hash,
@@ -549,12 +545,13 @@ class CallLog:
         writer, branches = self._ring, self.branches
         if writer is None or self._depth:
             return function()
-        site = self.latest = self._site(sys._getframe(1))
+        frame = self._frame_of(sys._getframe(1))
         if isinstance(record, CallForm):
-            known = self._known.get((record, site)) or self._new_form(record, site, package)
+            known = self._known_form(record, frame, package)
             shared, number = known.shared, None
         else:
-            _locate_in(record, site, package)
+            site = self.latest = self._sites.of(frame)
+            locate_in(record, site, package)
             shared, number = writer.shared(record), record.number
         counted = (
             NO_NUMBER if number is None else number,
@@ -611,8 +608,7 @@ class CallLog:
         writer, branches = self._ring, self.branches
         if writer is None or self._depth:
             return function(*args), None
-        site = self._site(frame)
-        known = self._known.get((form, site)) or self._new_form(form, site, package, frame)
+        known = self._known_form(form, self._frame_of(frame), package)
         if branches is None:
             counted = number, -1, NO_NUMBER, 0
         else:
@@ -638,22 +634,28 @@ class CallLog:
         writer.settle(index, ring.ISSUED, _clock())
         return result, index
 
-    def _site(self, frame: FrameType) -> CallSite:
+    def _frame_of(self, frame: FrameType) -> FrameType | None:
         """Where the recorded thread makes a call, whose frame may be another thread's."""
         here = _get_ident() == self._main
-        return self._sites.of(frame if here else sys._current_frames().get(self._main))
+        return frame if here else sys._current_frames().get(self._main)
 
-    def _new_form(
-        self, form: CallForm, site: CallSite, package: str, frame: FrameType | None = None
-    ) -> KnownCall:
-        """What `issue` needs of calls that are made at a place."""
-        assert self._ring is not None
-        record = replace(form.record)
-        _locate_in(record, site, package)
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        known = self._known[form, site] = KnownCall(record, self._ring.shared(record), True, False)
-        known.is_direct = given_values.is_direct(frame, package)
+    def _known_form(self, form: CallForm, frame: FrameType | None, package: str) -> KnownCall:
+        """What is known of calls that have a form in common and are made where the frame is."""
+        made = self._sites.made(frame)
+        site = self.latest = made.site
+        if made.given is form and made.known is not None:
+            return made.known
+        known = self._known.get((form, site))
+        if known is None:
+            assert self._ring is not None
+            record = replace(form.record)
+            locate_in(record, site, package)
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            known = KnownCall(record, self._ring.shared(record), brings_data=True)
+            known.is_direct = given_values.is_direct(frame, package)
+            self._known[form, site] = known
+        self._sites.other(made, form, known)
         return known
 
     def awaited(
@@ -759,10 +761,15 @@ class CallLog:
         return self._ring is not None and self._depth == 0 and _get_ident() == self._main
 
     def _forget_groups(self) -> None:
-        known: Sequence[dict[Any, Any]]
-        known = self._groups, self._by_group, self._known, self._message_counts
-        for one in known:
-            one.clear()
+        self._groups.clear()
+        self._numbers.clear()
+        self._forget_found()
+
+    def _forget_found(self) -> None:
+        """Forget what is kept of calls, and with it the groups themselves."""
+        self._by_group.clear()
+        self._known.clear()
+        self._sites.forget_calls()
 
     def _group(self, group: Any) -> _Found | None:
         """A group as it is recorded; None if there is no group at all."""
@@ -807,6 +814,26 @@ class CallLog:
         return known
 
 
+def _checked(function: Any, given: Mapping[str, Any], backends: MappedBackends) -> Any:
+    """The function, which refuses tensors that simulated GPUs would refuse."""
+    tensors = [tensor for value in given.values() for tensor in tensors_in(value)]
+
+    def refusing(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        backends.refuse_on_cpu(tensors)
+        return function(*args, **kwargs)
+
+    return refusing
+
+
+def _are_equal(one: object, other: object) -> bool:
+    """Whether two descriptions of a call's arguments are equal."""
+    try:
+        return one == other
+    except Exception:  # noqa: BLE001  (an argument may be anything, which torch will refuse)
+        return False
+
+
 def _counted(count: Callable[[], int] | None) -> int:
     """How many operations a group has been given; -1 if not known."""
     try:
@@ -824,24 +851,3 @@ def _settling(original: Any) -> Any:
         return original(work, *args)
 
     return method
-
-
-def _brings_data(record: CallRecord) -> bool:
-    """Whether a call brings this rank data of other ranks."""
-    if record.kind == "setup" or record.op in _CARRY_NOTHING:
-        return False
-    return record.op not in _FROM_ROOT or record.root != dist.get_rank()
-
-
-def _locate(record: CallRecord, site: CallSite) -> None:
-    """Add the user's line, and the library's file if a library made the call."""
-    record.file, record.line, record.function = site.file, site.line, site.function
-    record.callers, record.library = site.callers, site.library
-
-
-def _locate_in(record: CallRecord, site: CallSite, package: str) -> None:
-    """As `_locate`, for a call of a framework whose own files are no library of the user's."""
-    _locate(record, site)
-    # torch is no caller of a framework's operation: its backward pass may run a hook
-    if record.library and (package_file(record.library) or package).startswith(package):
-        record.library = None

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from ddt_notebook.rank.probes import calls
-from ddt_notebook.rank.probes.call_sites import CallSites
+from ddt_notebook.rank.probes.call_sites import CallSites, locate
 from ddt_notebook.wire.records import CallRecord
 
 
@@ -18,7 +18,7 @@ def made_by(*files: str) -> CallRecord:
     record = CallRecord(op="all_gather")
 
     def make() -> None:
-        calls._locate(record, CallSites().of(sys._getframe(1)))
+        locate(record, CallSites().of(sys._getframe(1)))
 
     call: Callable[[], None] = make
     for file in reversed(files):
@@ -75,8 +75,8 @@ def test_each_stack_gives_its_place_whatever_was_on_the_stack_before() -> None:
     def make(_: object) -> None:
         frame = sys._getframe(1)
         known, fresh = CallRecord(op="all_gather"), CallRecord(op="all_gather")
-        calls._locate(known, sites.of(frame))
-        calls._locate(fresh, CallSites().of(frame))
+        locate(known, sites.of(frame))
+        locate(fresh, CallSites().of(frame))
         assert known == fresh
         found.append((known.file, known.line, known.callers, known.library))
 
