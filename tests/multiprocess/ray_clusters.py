@@ -13,6 +13,8 @@ import psutil
 
 from .processes import descendants, gone
 
+#: Ray waits 30 s for its daemon, and gives its workers less of a busy processor than others get.
+PATIENT = {"RAY_raylet_start_wait_time_s": "300", "RAY_worker_niceness": "0"}
 #: Until its input ends. The arguments are the number of nodes, and that of CPUs of each.
 _CLUSTER = """
 import sys
@@ -33,7 +35,7 @@ def own_cluster(*, nodes: int, cpus: int) -> Iterator[int]:
     """The process that owns a cluster which ``address="auto"`` finds."""
     with subprocess.Popen(
         [sys.executable, "-c", _CLUSTER, str(nodes), str(cpus)],
-        env=os.environ | {"RAY_raylet_start_wait_time_s": "300"},  # instead of 30
+        env=os.environ | PATIENT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

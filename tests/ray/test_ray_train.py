@@ -13,7 +13,7 @@ from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.jobs.recorded_job import snapshot_of_folder
 from ddt_notebook.model import Snapshot
 from ddt_notebook.model.frameworks.ray import BARRIER, BROADCAST, REPORT
-from tests.multiprocess.ray_clusters import own_cluster
+from tests.multiprocess.ray_clusters import PATIENT, own_cluster
 from tests.multiprocess.test_jobs import Job
 
 from .ray_programs import FAULTS, LOADER, SHARDS, in_cluster
@@ -22,8 +22,9 @@ from .ray_programs import FAULTS, LOADER, SHARDS, in_cluster
 if any(importlib.util.find_spec(name) is None for name in ("ray", "pyarrow")):
     pytest.skip("make test-ray installs Ray Train", allow_module_level=True)
 
-#: Ray starts a dozen processes, which takes a minute on a busy machine.
-_LIMIT_S = 280
+#: Ray starts a dozen processes, which takes some minutes on a busy machine.
+_LIMIT_S = 500
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +41,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
     def start(source: str, *options: str) -> Job:
         Path("train.py").write_text(source)
         command = ("--on-hang", "stop", *options, "--", sys.executable, "train.py")
-        settings = {
-            "OMP_NUM_THREADS": "1",
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_raylet_start_wait_time_s": "200",  # instead of 30
-        }
+        settings = {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", **PATIENT}
         started.append(Job(tmp_path / "record", *command, **settings))
         return started[-1]
 
