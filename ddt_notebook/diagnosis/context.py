@@ -14,13 +14,13 @@ from ddt_notebook.model.agreements import RankAgreements, broken, of_calls
 from ddt_notebook.model.frameworks import known_operation
 from ddt_notebook.model.user_code import is_user_code
 from ddt_notebook.model.waits import MOVING, Wait, cannot_complete, lock_holders, waits
-from ddt_notebook.program.escape_paths import EscapePaths, Reason
+from ddt_notebook.program.escape_paths import LEAVES_LOOP, EscapePaths, Reason
 from ddt_notebook.program.program import Program
 
 from .errors import classify, first_of_chain, is_peer_error
 from .matched_calls import Matching, Mismatch, match
 from .matched_messages import MessageMismatch, message_bytes
-from .own_lines import by_own_lines
+from .own_lines import by_own_lines, gave_parts
 from .parting_reasons import REPORTED
 from .partings import Partings
 from .rank_stores import stored_by_some
@@ -171,11 +171,15 @@ class Context:
         self, call: Call, caller: RankReport, absent: RankReport, at: Position | None
     ) -> Reason | None:
         """The same, from the source alone."""
-        reason = self.escape_paths.why_absent(call, _with_stack(caller), _with_stack(absent), at)
+        ranks = _with_stack(caller), _with_stack(absent)
+        reason = self.escape_paths.why_absent(call, *ranks, at)
         if reason is None or self.partings.went_alike(reason.place, caller.rank, absent.rank):
             return None
         found = by_own_lines(self.program, call, caller, absent, at, reason)
-        if found is None or found.kind != "uneven-rounds":
+        if found is None:  # the condition gave them their parts; one may have left a loop of both
+            found = self.escape_paths.why_absent(call, *ranks, at, reason.place)
+            return found if found is not None and found.kind in LEAVES_LOOP else None
+        if found.kind != "uneven-rounds":
             return found
         stored = (*stored_by_some(self.program, found.place, (caller.rank, absent.rank)),)
         return replace(found, values=found.values | {"stored": stored}) if stored else found
@@ -186,7 +190,10 @@ class Context:
         """The same, only as it was observed."""
         if caller.state == "died" and not caller.stack:
             caller = replace(caller, stack=tuple(reversed(crash_frames(caller.crash_text))))
-        return self.partings.why_absent(call, caller, absent, at)
+        reason = self.partings.why_absent(call, caller, absent, at)
+        if reason is None or gave_parts(self.program, call, caller, absent, at, reason):
+            return None
+        return reason
 
     @cached_property
     def halted(self) -> dict[int, Call]:

@@ -41,8 +41,29 @@ def by_own_lines(
         better = _left_loop(program, node, caller.rank, absent.rank, last)
     else:
         better = _kept_from_own_line(program, call, absent.rank, at)
-    told = better is None and program.statement_at(reason.place) is node and reason.other_branch
+    told = better is None and program.statement_at(reason.place) is node
     return None if told else better or reason
+
+
+def gave_parts(
+    program: Program,
+    call: Call,
+    caller: RankReport,
+    absent: RankReport,
+    at: Position | None,
+    reason: Reason,
+) -> bool:
+    """Whether ranks met by both arms of the condition of a reason, and still are in them.
+
+    It gave them their parts long before the call, as it does to a rank that takes requests and to
+    others that follow it.
+    """
+    met = _met_by_arms(program, call, caller, absent)
+    if met is None or at is None or program.statement_at(reason.place) is not met[0]:
+        return False
+    here = (one for one in reversed(absent.calls) if one.where and one.where.is_same_line(at))
+    last = next(here, None)
+    return last is not None and met[0] in by_arms(program, call, last)
 
 
 def by_arms(program: Program, one: Call, other: Call) -> Iterator[ast.If]:

@@ -21,6 +21,7 @@ from ddt_notebook.model.partition import RankPartition
 from .iterations import (
     comes_to,
     counts_to_default,
+    last_met_in,
     leads_to,
     times_called,
     times_issued,
@@ -34,6 +35,7 @@ from .nodes import (
     calls_in,
     calls_once,
     counted_in,
+    counts_width,
     covers,
     end,
     ends_with_data,
@@ -59,6 +61,8 @@ SUPPOSED = frozenset(
         "uneven-rounds",
     }
 )
+#: Kinds of reasons that leave a loop around the call, in one of its rounds.
+LEAVES_LOOP = frozenset({"leaves-loop-by-clock", "leaves-loop-by-own-finding", "lets-leave-loop"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +114,12 @@ class EscapePaths:
         self._program, self._partitions = program, partitions
 
     def why_absent(
-        self, call: Call, caller: RankReport, absent: RankReport, at: Position | None
+        self,
+        call: Call,
+        caller: RankReport,
+        absent: RankReport,
+        at: Position | None,
+        but: Place | None = None,
     ) -> Reason | None:
         """Why ``absent`` did not reach ``call``, which ``caller`` has made.
 
@@ -118,6 +127,8 @@ class EscapePaths:
         ----------
         at
             Where ``absent`` was instead; None if it had finished the cell.
+        but
+            A line that is known not to be the reason.
 
         Returns
         -------
@@ -144,6 +155,7 @@ class EscapePaths:
         found += self._made_by_rank(frames, absent)
         if not found and call.kind == "collective":
             found += self._uneven_loaders(caller.rank, absent.rank)
+        found = [one for one in found if but is None or not one.place.is_same_line(but)]
         best = min(found, key=lambda reason: reason.priority, default=None)
         if best is None or best.kind not in SUPPOSED:
             return best
@@ -539,7 +551,9 @@ class _Paths:
         if self.at.file != here.file and not self._parted_outside():
             return False
         if comes_to(self.program, self.stack, Position(file=here.file, line=here.line)):
-            return self._is_a_round_ahead()
+            return self._is_a_round_ahead() or last_met_in(
+                self.program, node, self.caller, self.absent
+            )
         return True
 
     def _is_in(self, node: ast.stmt) -> bool:
@@ -606,7 +620,9 @@ class _Paths:
         if not fixed and not self._has_as_many_batches(node) and not self._ran_as_far(node):
             ranks = self.caller.rank, self.absent.rank
             counted = all(self._batches(node, rank) - {None} for rank in ranks) or (
-                isinstance(node, ast.For) and any(is_call(c, "range") for c in calls_in(node.iter))
+                isinstance(node, ast.For)
+                and any(is_call(c, "range") for c in calls_in(node.iter))
+                and not counts_width(node.iter)
             )
             for one in self._uneven(node):
                 # what leaves the loop comes first, unless the numbers of batches are known

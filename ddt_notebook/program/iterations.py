@@ -130,6 +130,31 @@ def comes_to(program: Program, frames: Iterable[Position], target: Position) -> 
     )
 
 
+def last_met_in(program: Program, node: ast.stmt, one: RankReport, other: RankReport) -> bool:
+    """Whether both ranks made the last collective that both have made in a statement, as a loop.
+
+    A rank that is outside of the loop now has left it since. It may come back, but to another run
+    of the loop.
+    """
+    made = {_meeting(call): call for call in one.calls if call.sequence is not None}
+    for call in reversed(other.calls):
+        met = made.get(_meeting(call))
+        if met is not None:
+            return all(_was_made_in(program, node, each) for each in (met, call))
+    return False
+
+
+def _meeting(call: Call) -> tuple[str, str, int | None]:
+    return call.kind, call.group, call.sequence
+
+
+def _was_made_in(program: Program, node: ast.stmt, call: Call) -> bool:
+    """Whether a line that led to a call belongs to a statement."""
+    file = program.tree_of(node).document.name
+    lines = (line for line in (call.where, *call.callers) if line is not None)
+    return any(line.file == file and covers(node, line.line) for line in lines)
+
+
 def inside_passed(
     program: Program, frames: Sequence[Position], ahead: Sequence[Position]
 ) -> list[Position]:

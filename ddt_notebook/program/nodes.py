@@ -325,6 +325,26 @@ def break_conditions(loop: LoopNode) -> Iterator[ast.expr]:
         yield guards[-1]
 
 
+def counts_width(iterable: ast.expr) -> bool:
+    """Whether a range ends with another dimension of a tensor than the one that counts samples.
+
+    So does a loop over the places of a sequence: ``range(begin, tokens.size(1))``.
+    """
+    match iterable:
+        case ast.Call(args=[stop] | [_, stop] | [_, stop, _]) if called_name(iterable) == "range":
+            match stop:
+                case ast.Call(func=ast.Attribute(attr="size"), args=[number]):
+                    return _is_not_first(number)
+                case ast.Subscript(value=ast.Attribute(attr="shape"), slice=number):
+                    return _is_not_first(number)
+    return False
+
+
+def _is_not_first(number: ast.expr) -> bool:
+    """Whether a number of a dimension is not 0."""
+    return not isinstance(number, ast.Constant) or number.value != 0
+
+
 def guards_of_breaks(loop: LoopNode) -> Iterator[tuple[ast.expr, ...]]:
     """For each ``break`` and ``return`` of a loop: the conditions around it, outermost first.
 

@@ -12,7 +12,7 @@ from ddt_notebook.model.frameworks import meets_by_tensor
 from ddt_notebook.model.named_tensors import tensor_of
 from ddt_notebook.model.operations import RECEIVES, SENDS
 from ddt_notebook.program.branch_arms import function_at
-from ddt_notebook.program.escape_paths import Reason
+from ddt_notebook.program.escape_paths import LEAVES_LOOP, Reason
 from ddt_notebook.program.iterations import comes_again, comes_to, inside_passed
 from ddt_notebook.program.nodes import LoopNode, called_name, covers
 
@@ -222,13 +222,17 @@ def _went_past(context: Context, members: frozenset[int]) -> Finding | None:
         return None
     reason, culprit, waiter = min(found, key=lambda one: (one[0].priority, not _left(one[0])))
     call, waiting = context.halted[waiter], context.victims([culprit])
+    kind, values = "never-entered", of_call(context, call) | of_wait(context, waiting)
+    if call.kind == "p2p":
+        kind = "never-received" if call.op in SENDS else "never-sent"
+        values["partner"] = waiter
     return conclude(
         "D.2.1",
-        "never-entered",
+        kind,
         cause=reason.cause,
         ranks=[culprit],
         waiting=waiting,
-        values=of_call(context, call) | of_wait(context, waiting),
+        values=values,
         places=context.places([culprit, *waiting]),
         facts=[*reasons([reason]), *blocked_in(context, [culprit, *waiting])],
         op=call.op,
@@ -258,10 +262,18 @@ def _go_by_library(calls: list[Call]) -> bool:
 def _are_unclear(context: Context, found: list[tuple[Reason, int, int]]) -> bool:
     """Whether several ranks may have gone past a call, or one that may still come to it."""
     return len({rank for _, rank, _ in found}) > 1 or any(
-        context.halted[waiter].kind != "collective"
-        or not (_keeps_out(reason) or _has_left(context, reason, rank, waiter))
+        not _forms_groups(context, reason, rank)
+        and (
+            context.halted[waiter].kind != "collective"
+            or not (_keeps_out(reason) or _has_left(context, reason, rank, waiter))
+        )
         for reason, rank, waiter in found
     )
+
+
+def _forms_groups(context: Context, reason: Reason, rank: int) -> bool:
+    """Whether a rank left a loop for good: it forms groups, as a program does between its parts."""
+    return reason.kind in LEAVES_LOOP and context.halted[rank].kind == "setup"
 
 
 def _keeps_out(reason: Reason) -> bool:

@@ -9,6 +9,8 @@ from .description import Description
 GROUP_SIZES = "initialize_model_parallel"
 #: What a rank notes of gradients that were clipped.
 NORM = "norm of gradients"
+#: What it notes of a batch from which each rank of a context-parallel group takes its part.
+WHOLE_BATCH = "batches before they are cut"
 _SIZES = ("tensor_model", "pipeline_model", "context")
 
 FRAMEWORK = Description(
@@ -24,11 +26,15 @@ FRAMEWORK = Description(
         "seed": "megatron-seeds-differ",
         "tokens": "megatron-tokens-differ",
         "labels": "megatron-tokens-differ",
+        "batches": "megatron-tokens-differ",
         "input": "megatron-tokens-differ",
         "norm": "megatron-clipped-by-parts",
         "parameter": "megatron-parameters-differ",
         **{f"{axis}_parallel_size": "megatron-sizes-differ" for axis in _SIZES},
     },
     effects=frozenset({"parameter", "norm", "input"}),
-    alike={("tokens", "data"): "megatron-data-undivided"},
+    alike={
+        ("tokens", "data"): "megatron-data-undivided",
+        ("labels", "context"): "megatron-sequence-undivided",
+    },
 )

@@ -21,25 +21,25 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 
 from ...model import Observation, Position
 from ...model.agreements import Given, RankAgreements
-from ...model.frameworks.megatron import GROUP_SIZES, NORM
+from ...model.frameworks.megatron import GROUP_SIZES, NORM, WHOLE_BATCH
 from ...wire.records import CallRecord
 from ..after_import import AfterImport
 from ..probes import training
 from ..probes.fingerprints import fingerprint
-from ..probes.frames import user_line
+from ..probes.frames import model_call, user_line
 from ..probes.objects import buffers, local, local_bytes
+from ..probes.optimizers import visible
 from ..probes.pieces import Piece
 from ..probes.simulated import UNSIMULATED, simulated_gpus
 from .framework import Framework
+from .megatron_groups import STATE, Mesh, in_words, ranks_of, state
 
 if TYPE_CHECKING:
     from ..probes.calls import CallLog
 
-_STATE = "megatron.core.parallel_state"
 #: What `Megatron.forget_groups` says if there were groups.
 GROUPS_ENDED = (
     "the process group was formed again, and Megatron-core's groups have ended: call "
@@ -78,22 +78,27 @@ class Megatron(Framework):
         self._alike: dict[int, list[tuple[list[Given], int]]] = {}
         self._counts: Counter[str] = Counter()
         self._seed: tuple[str, Position | None] | None = None  # the last one, maybe of another cell
-        self._models: weakref.WeakSet[Any] = weakref.WeakSet()  # of this run
+        #: Of this run: the parts of the first model that was given to a step, of the second one, ….
+        self._models: list[list[weakref.ref[Any]]] = []
+        #: Optimizers of a program without schedules, the group, and what each rank holds whole.
+        self._trained: list[tuple[weakref.ref[Any], tuple[int, ...], dict[str, torch.Tensor]]] = []
         self._groups: dict[str, str] = {}
         self._last: Position | None = None  # the line of the last step
         self._calls: CallLog | None = None
+        self._mesh = Mesh()
 
     def watch(self, calls: CallLog) -> None:
         """Watch Megatron-core once it is imported."""
         self._calls = calls
         pipelines = "megatron.core.pipeline_parallel.schedules"
         AfterImport(pipelines, self._watch_schedules).install()
-        AfterImport(_STATE, self._watch_groups).install()
+        AfterImport(STATE, self._watch_groups).install()
         AfterImport("megatron.core.tensor_parallel.random", self._watch_seeds).install()
         AfterImport("megatron.core.tensor_parallel.layers", self._watch_tokens).install()
         for module, function in _LOSSES.items():
             watches = functools.partial(self._watch_labels, function)
             AfterImport(module, watches).install()
+        AfterImport("megatron.core.utils", self._watch_cuts).install()
         AfterImport("megatron.core.transformer.moe.moe_utils", _lacks_engine).install()
         training.RECORD.clip_listeners.append(self._clips)
 
@@ -108,6 +113,7 @@ class Megatron(Framework):
         self._last_step = ()
         self._counts.clear()
         self._models.clear()
+        self._trained.clear()
         self._last = None
 
     def observed(self, rank: int, namespace: Mapping[str, Any]) -> Observation | None:
@@ -124,7 +130,7 @@ class Megatron(Framework):
         if not given and not groups:
             return None
         return RankAgreements(
-            rank=rank, framework="megatron-core", given=given, groups=groups, axes=_axes()
+            rank=rank, framework="megatron-core", given=given, groups=groups, axes=self._mesh.axes()
         )
 
     def _every(self) -> Iterator[Given]:
@@ -139,18 +145,18 @@ class Megatron(Framework):
         """Forget groups that have ended; returns a note if there were some."""
         self._seed, self._last_step = None, ()
         self._groups.clear()
-        state = sys.modules.get(_STATE)
-        if state is None or not state.model_parallel_is_initialized():
+        self._mesh.use(None)
+        groups = state()
+        if groups is None:
             return []
-        state.destroy_model_parallel()
+        groups.destroy_model_parallel()
         return [GROUPS_ENDED]
 
     def parts(self, module: torch.nn.Module) -> Mapping[int, str]:
         """Which part of the model each parameter or buffer is, by its ``id``."""
-        state = _state()
-        if state is None or not _is_of_megatron(module):
+        if not self._mesh.known or not _is_of_megatron(module):
             return {}
-        stage, part = _coordinate(state, "pipeline_model"), _coordinate(state, "tensor_model")
+        stage, part = self._mesh.coordinate("pipeline"), self._mesh.coordinate("tensor")
         found = {id(buffer): stage for buffer in buffers(module)}
         for parameter in module.parameters():
             own = part if _is_divided(parameter) else ""
@@ -159,9 +165,9 @@ class Megatron(Framework):
 
     def pieces(self, module: torch.nn.Module) -> tuple[str, list[Piece]] | None:
         """What this rank holds of each parameter, by the axes of the mesh."""
-        if _state() is None or not _is_of_megatron(module):
+        if not self._mesh.known or not _is_of_megatron(module):
             return None
-        axes = _axes()
+        axes = self._mesh.axes()
         mesh = ", ".join(f"{axis}={size}" for axis, (_, size) in axes.items())
         coordinate = tuple(place for place, _ in axes.values())
         place, parts = axes.get("tensor", (0, 1))
@@ -189,7 +195,7 @@ class Megatron(Framework):
     def _watch_groups(self, module: ModuleType) -> None:
         initialize = getattr(module, "initialize_model_parallel", None)
         if initialize is not None:
-            recording = self._recording(initialize, self._sizes, before_groups=True)
+            recording = self._recording(initialize, self._sizes, anywhere=True)
             module.initialize_model_parallel = recording  # type: ignore[attr-defined]
         original = getattr(module, "create_group", None)
         if original is None:
@@ -201,7 +207,7 @@ class Megatron(Framework):
             made = original(*args, **kwargs)
             described = getattr(made, "group_desc", "")  # a rank outside of it gets something else
             if described.endswith(_GROUP_ENDS):
-                self._groups[made.group_name] = _words(described)
+                self._groups[made.group_name] = in_words(described)
             return made
 
         module.create_group = create_group  # type: ignore[attr-defined]
@@ -215,7 +221,7 @@ class Megatron(Framework):
     def _watch_tokens(self, module: ModuleType) -> None:
         embedding = getattr(module, "VocabParallelEmbedding", None)
         if embedding is not None:
-            embedding.forward = self._recording(embedding.forward, self._embeds)
+            embedding.forward = self._recording(embedding.forward, self._embeds, anywhere=True)
         layer = getattr(module, "ColumnParallelLinear", None)
         if layer is not None:
             self._watch_inputs(layer)
@@ -227,9 +233,11 @@ class Megatron(Framework):
         @functools.wraps(original)
         def forward(self_: Any, input_: Any, *args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
-            if counts["input"] < _MOST_INPUTS and _state() is not None:
+            if counts["input"] < _MOST_INPUTS:
                 counts["input"] += 1
                 with UNSIMULATED:
+                    if counts["input"] == 1 and self._last is None:
+                        self._begins_without_schedule()
                     self._given_to_layer(self_, input_)
             return original(self_, input_, *args, **kwargs)
 
@@ -240,12 +248,18 @@ class Megatron(Framework):
         if original is not None:
             setattr(module, name, self._recording(original, self._compares_labels))
 
-    @staticmethod
+    def _watch_cuts(self, module: ModuleType) -> None:
+        name = "get_batch_on_this_cp_rank"
+        original = getattr(module, name, None)
+        if original is not None:
+            setattr(module, name, self._recording(original, self._cuts, anywhere=True))
+
     def _recording(
+        self,
         original: Any,
         record: Callable[[Mapping[str, Any]], None],
         *,
-        before_groups: bool = False,
+        anywhere: bool = False,
         of_step: bool = False,
     ) -> Any:
         signature = inspect.signature(original)
@@ -256,6 +270,7 @@ class Megatron(Framework):
         }
         needed = signature.parameters.keys() - defaults.keys()
         names = signature.parameters.keys()
+        mesh = self._mesh
 
         def bound(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Mapping[str, Any]:
             if not args and needed <= kwargs.keys() <= names:  # as steps are called
@@ -270,7 +285,7 @@ class Megatron(Framework):
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
-            if before_groups or _state() is not None:
+            if anywhere or of_step or mesh.known:
                 given = bound(args, kwargs)
                 if given and of_step:
                     record(given)
@@ -282,6 +297,10 @@ class Megatron(Framework):
         return call
 
     def _begins_step(self, given: Mapping[str, Any]) -> None:
+        groups = given.get("pg_collection")
+        self._mesh.use(groups)
+        if not self._mesh.known:
+            return
         where = user_line(sys._getframe(2))
         if self._last is None or not given.get("forward_only"):
             self._last = where
@@ -295,8 +314,8 @@ class Megatron(Framework):
         varies = getattr(config, "variable_seq_lengths", False)
         dtype = getattr(config, "pipeline_dtype", None)
         said = (str(given.get(what)) for what in _ALIKE)
-        now = (where, varies, dtype, *map(id, models), *said)
-        if now == self._last_step and all(model in self._models for model in models):
+        now = (where, varies, dtype, id(groups), *map(id, models), *said)
+        if now == self._last_step and all(map(self._is_known, models)):
             if self._of_last_step:
                 alike = self._alike.setdefault(len(self._given), [])
                 alike.append((self._of_last_step, number))
@@ -313,27 +332,48 @@ class Megatron(Framework):
         where: Position | None,
     ) -> None:
         """Note what a step is given that is not like the last one."""
-        state, number = _state(), self._counts["step"]
+        mesh, number = self._mesh, self._counts["step"]
+        self._groups.update(mesh.names())
         varies = getattr(config, "variable_seq_lengths", False)
         dtype = getattr(config, "pipeline_dtype", None)
         begin = len(self._given)
-        whole = _members(state, "get_model_parallel_group")
+        whole = mesh.members("model")
         for what in _ALIKE:
             if what in given and not (varies and what == "seq_length"):
                 self._note(what, given[what], number, "model", whole, where)
-        stages = _members(state, "get_pipeline_model_parallel_group")
+        stages = mesh.members("pipeline")
         self._note("pipeline_dtype", dtype, number, "pipeline", stages, where)
         self._of_last_step = self._given[begin:]
         if all(isinstance(model, torch.nn.Module) for model in models):
-            new = [model for model in models if model not in self._models]
-            self._models.update(new)
+            new = [model for model in models if not self._is_known(model)]
+            if new:
+                self._models.append([weakref.ref(model) for model in new])
             if new and self._seed is not None and any(getattr(config, d, 0) for d in _DROPOUT):
                 seed, line = self._seed
-                self._note(
-                    "seed", seed, len(self._models), "tensor", _members(state, _TENSOR), line
-                )
-            for name, value, axis, among in _parameters(state, new):
+                tensor = mesh.members("tensor")
+                self._note("seed", seed, len(self._models), "tensor", tensor, line)
+            for name, value, axis, among in _parameters(mesh, new, len(self._models)):
                 self._note(f"parameter {name}", value, 1, axis, among, where)
+
+    def _begins_without_schedule(self) -> None:
+        """Note what optimizers hold whose program calls a model and an optimizer by itself."""
+        tensor, frame = self._mesh.members("tensor"), sys._getframe(2)
+        if len(tensor) < 2:
+            return
+        for optimizer in training.RECORD.known_optimizers():
+            held = [p for group in optimizer.param_groups for p in group["params"]]
+            if not any(map(_is_divided, held)) or local_bytes(held) > _MOST_BYTES:
+                continue
+            names = visible(optimizer, frame).parameter_names()
+            whole = {
+                names.get(id(p), f"parameter {at}"): p
+                for at, p in enumerate(held)
+                if not _is_divided(p) and getattr(p, "allreduce", True)
+            }
+            self._trained.append((weakref.ref(optimizer), tensor, whole))
+            for name, parameter in whole.items():
+                value = f"{fingerprint(local(parameter)):016x}"
+                self._note(f"parameter {name}", value, 1, "tensor", tensor, model_call(frame))
 
     def _sizes(self, given: Mapping[str, Any]) -> None:
         """Write them to the log of calls: a rank that waits for other groups may have to die."""
@@ -357,8 +397,9 @@ class Megatron(Framework):
         self._counts["tokens"] += 1
         number = self._counts["tokens"]
         if number <= _MOST_TOKENS and isinstance(tokens, torch.Tensor):
-            state, where = _state(), user_line(sys._getframe(2))
-            tensor, data = _members(state, _TENSOR), _members(state, _DATA)
+            where = user_line(sys._getframe(2))
+            tensor = ranks_of(getattr(given.get("self"), "tp_group", None))
+            data = self._mesh.members("data")
             if max(len(tensor), len(data)) > 1:
                 value = f"{fingerprint(local(tokens)):016x}"
                 self._note("tokens", value, number, "tensor", tensor, where)
@@ -366,7 +407,7 @@ class Megatron(Framework):
                     self._note("tokens", value, number, "data", data, where, differs=True)
 
     def _given_to_layer(self, layer: Any, given: object) -> None:
-        tensor = _members(_state(), _TENSOR)
+        tensor = ranks_of(getattr(layer, "tp_group", None)) or self._mesh.members("tensor")
         divided = any(getattr(layer, one, False) for one in ("is_expert", "sequence_parallel"))
         if divided or len(tensor) < 2 or not isinstance(given, torch.Tensor):
             return
@@ -382,10 +423,25 @@ class Megatron(Framework):
         number = self._counts["labels"]
         if number > _MOST_TOKENS or not isinstance(labels, torch.Tensor):
             return
-        tensor = _members(_state(), _TENSOR)
-        if len(tensor) > 1:
-            value = f"{fingerprint(local(labels)):016x}"
-            self._note("labels", value, number, "tensor", tensor, user_line(sys._getframe(2)))
+        tensor = ranks_of(given.get("tp_group")) or self._mesh.members("tensor")
+        context = self._mesh.members("context")
+        if max(len(tensor), len(context)) > 1:
+            value, where = f"{fingerprint(local(labels)):016x}", user_line(sys._getframe(2))
+            self._note("labels", value, number, "tensor", tensor, where)
+            if torch.is_grad_enabled():
+                self._note("labels", value, number, "context", context, where, differs=True)
+
+    def _cuts(self, given: Mapping[str, Any]) -> None:
+        """Note a batch of which each rank of a context-parallel group takes a part."""
+        self._counts["cut"] += 1
+        number, batch = self._counts["cut"], given.get("batch")
+        if number > _MOST_TOKENS or not isinstance(batch, Mapping):
+            return
+        context = ranks_of(given.get("cp_group")) or self._mesh.members("context")
+        tensor = next((one for one in batch.values() if isinstance(one, torch.Tensor)), None)
+        if len(context) > 1 and tensor is not None:
+            value, where = f"{fingerprint(local(tensor)):016x}", user_line(sys._getframe(2))
+            self._note(WHOLE_BATCH, value, number, "context", context, where)
 
     def _clips(self, parameters: list[torch.Tensor], norm: object) -> None:
         """Note the norm by which gradients of a divided model were clipped.
@@ -393,13 +449,12 @@ class Megatron(Framework):
         It has to be that of all parts: otherwise each rank scales what they hold alike in its own
         way.
         """
-        state = _state()
-        if state is None or norm is None or not any(map(_is_divided, parameters)):
+        if not self._mesh.known or norm is None or not any(map(_is_divided, parameters)):
             return
         self._counts["norm"] += 1
         if self._counts["norm"] <= _MOST_CLIPPED:
             value = f"{float(norm):.3g}"  # type: ignore[arg-type]
-            tensor, where = _members(state, _TENSOR), user_line(sys._getframe(1))
+            tensor, where = self._mesh.members("tensor"), user_line(sys._getframe(1))
             self._note(NORM, value, self._counts["norm"], "tensor", tensor, where)
 
     def _note(
@@ -431,10 +486,31 @@ class Megatron(Framework):
 
     def _at_end(self) -> Iterator[Given]:
         """The parameters at the end of the run, with the line of the last step."""
-        state = _state()
-        if state is None or self._last is None:
+        if not self._mesh.known:
             return
-        for name, value, axis, among in _parameters(state, list(self._models)):
+        for held, tensor, whole in self._trained:
+            optimizer = held()
+            line = None if optimizer is None else training.RECORD.line_of(optimizer)
+            for name, parameter in whole.items() if line is not None else ():
+                yield Given(
+                    what=f"parameter {name}",
+                    value=f"{fingerprint(local(parameter)):016x}",
+                    number=2,
+                    axis="tensor",
+                    among=tensor,
+                    where=line,
+                )
+        if self._last is None:
+            return
+        for number, parts in enumerate(self._models, 1):
+            models = [model for model in (part() for part in parts) if model is not None]
+            yield from self._ends_with(models, number)
+
+    def _is_known(self, model: object) -> bool:
+        return any(part() is model for parts in self._models for part in parts)
+
+    def _ends_with(self, models: list[torch.nn.Module], number: int) -> Iterator[Given]:
+        for name, value, axis, among in _parameters(self._mesh, models, number):
             yield Given(
                 what=f"parameter {name}",
                 value=value,
@@ -460,65 +536,8 @@ _LOSSES = {
     "megatron.core.tensor_parallel.cross_entropy": "vocab_parallel_cross_entropy",
     "megatron.core.fusions.fused_cross_entropy": "fused_vocab_parallel_cross_entropy",
 }
-_TENSOR, _DATA = "get_tensor_model_parallel_group", "get_data_parallel_group"
 #: How the arguments end that say how many ranks a group has.
 _SIZE = "_parallel_size"
-#: What its functions raise for a group that is not there.
-_NO_GROUP = (AssertionError, AttributeError, TypeError, ValueError, RuntimeError)
-#: The axes of its mesh, the one first whose ranks hold the whole model, in the words of `_words`.
-_AXES = {
-    "pipeline": "pipeline_model_parallel",
-    "data": "data_parallel",
-    "context": "context_parallel",
-    "tensor": "tensor_model_parallel",
-}
-
-
-def _words(described: str) -> str:
-    """``tensor`` of ``TENSOR_MODEL_PARALLEL_GROUP``."""
-    text = described.lower()
-    for ending in ("_gloo", "_with_cp", "_group", "_parallel"):
-        text = text.removesuffix(ending)
-    axis = text.removesuffix("_model")
-    return (text if axis.endswith("_and") else axis).replace("_", " ")
-
-
-def _state() -> Any:
-    """The module that keeps the groups; None if there are none."""
-    state = sys.modules.get(_STATE)
-    return state if state is not None and state.model_parallel_is_initialized() else None
-
-
-def _members(state: Any, name: str, **options: Any) -> tuple[int, ...]:
-    """The ranks of one of the groups of this rank; none if there is no such group."""
-    try:
-        group = getattr(state, name)(**options)
-        return tuple(dist.get_process_group_ranks(group))
-    except _NO_GROUP:
-        return ()
-
-
-def _axes() -> dict[str, tuple[int, int]]:
-    """The place of this rank on each axis of the mesh, and how many there are."""
-    state = _state()
-    if state is None:
-        return {}
-    found = {}
-    for axis, name in _AXES.items():
-        try:
-            size = int(getattr(state, f"get_{name}_world_size")())
-            if size > 1:
-                found[axis] = int(getattr(state, f"get_{name}_rank")()), size
-        except _NO_GROUP:  # the rank did not come so far, or the groups have ended
-            return {}
-    return found
-
-
-def _coordinate(state: Any, axis: str) -> str:
-    """``pipeline 1``; empty if the axis has one rank."""
-    if getattr(state, f"get_{axis}_parallel_world_size")() == 1:
-        return ""
-    return f"{axis.partition('_')[0]} {getattr(state, f'get_{axis}_parallel_rank')()}"
 
 
 def _is_of_megatron(module: torch.nn.Module) -> bool:
@@ -539,9 +558,11 @@ def _config(model: Any) -> Any:
 
 
 def _parameters(
-    state: Any, models: list[torch.nn.Module]
+    mesh: Mesh, models: list[torch.nn.Module], number: int
 ) -> Iterator[tuple[str, str, str, tuple[int, ...]]]:
     """Name and fingerprint of each parameter, and the groups in which it has to be equal.
+
+    The names say which model of the run it is, unless it is the first one.
 
     Not those of experts, which have groups of their own. Ranks of a GPU may differ in the last
     digits, and they would have to wait for it.
@@ -554,13 +575,13 @@ def _parameters(
     ]
     if local_bytes(parameter for _, parameter in named) > _MOST_BYTES:
         return
-    tensor = _members(state, _TENSOR)
-    data = _members(state, _DATA, with_context_parallel=True)
+    tensor, data = mesh.members("tensor"), mesh.members("data and context")
     for name, parameter in named:
         if parameter.untyped_storage().device.type != "cpu":
             continue
         value = f"{fingerprint(local(parameter)):016x}"
         name = name.removeprefix("module.")
+        name = name if number == 1 else f"{name} (model {number})"
         if not _is_divided(parameter) and len(tensor) > 1:
             yield name, value, "tensor", tensor
         if len(data) > 1:

@@ -184,6 +184,15 @@ class TrainingRecord:
         """How many steps of optimizers have ended in this run."""
         return sum(log.steps for log in self._stepped)
 
+    def known_optimizers(self) -> list[Optimizer]:
+        """The optimizers that this process has made and that still exist."""
+        return list(self._optimizers)
+
+    def line_of(self, optimizer: Optimizer) -> Position | None:
+        """The line of an optimizer's first step in this run; None if it took none."""
+        log = self._optimizers.get(optimizer)
+        return log.place if log is not None and log.run == self._run else None
+
     def steps_of(self, optimizer: Optimizer | None) -> int:
         """How many steps an optimizer has taken in this run; 0 if it no longer exists."""
         log = self._optimizers.get(optimizer) if optimizer is not None else None

@@ -12,7 +12,7 @@ from ddt_notebook.diagnosis.run_rules import diagnose
 from ddt_notebook.model import Call, Cell, Position, RankReport, Report, Snapshot
 from ddt_notebook.model.agreements import Given, RankAgreements
 from ddt_notebook.model.frameworks.lightning import FIT, LOG, LOGGED
-from ddt_notebook.model.frameworks.megatron import GROUP_SIZES
+from ddt_notebook.model.frameworks.megatron import GROUP_SIZES, WHOLE_BATCH
 from ddt_notebook.model.frameworks.transformers import TRAIN
 from ddt_notebook.model.group_names import with_names_of_framework
 from ddt_notebook.model.snapshot import Outcome
@@ -139,6 +139,21 @@ def test_replicas_that_read_the_same_batches_are_named_unless_one_batch_is_repea
     # the third rank of the group was not seen
     three = [replace(one, among=(0, 1, 2)) for one in tokens("a", "b")]
     assert not report(three, three).findings
+
+
+def test_ranks_of_a_context_group_take_parts_of_one_batch() -> None:
+    whole = replace(COUNT, what=WHOLE_BATCH, value="a", axis="context", decides_calls=False)
+    (finding,) = report([whole], [replace(whole, value="b")]).findings
+    assert (finding.symptom, finding.cause) == ("D.2.4", "megatron-tokens-differ")
+    assert not any(fact.kind == "given" for fact in finding.facts), "fingerprints say nothing"
+
+    def labels(*values: str) -> list[Given]:
+        one = replace(whole, what="labels", differs=True)
+        return [replace(one, value=value, number=n) for n, value in enumerate(values, 1)]
+
+    (finding,) = report([whole, *labels("c", "d")], [whole, *labels("c", "d")]).findings
+    assert (finding.symptom, finding.cause) == ("C.7", "megatron-sequence-undivided")
+    assert not report([whole, *labels("c", "d")], [whole, *labels("e", "f")]).findings
 
 
 def test_sizes_of_the_groups_are_read_from_the_log_of_calls() -> None:

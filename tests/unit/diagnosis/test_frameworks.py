@@ -513,3 +513,26 @@ def test_ranks_that_wait_for_a_report_are_no_sign_of_a_slow_rank(late: str) -> N
     }
     scene = snapshot(*(rank(number, *made) for number, made in calls.items()))
     assert (laggard(scene) is None) is (late == REPORT)
+
+
+@pytest.mark.parametrize("leaves", ["time.time() - began > 3", "loss < best"])
+def test_a_stage_that_left_its_loop_and_forms_the_groups_of_the_next_part(leaves: str) -> None:
+    source = (
+        "for part in parts:\n    make_groups()\n    for step in range(9):\n"
+        f"        train_batch(data)\n        if {leaves}:\n            break"
+    )
+    forms = call("new_group", 2, called_from=_INSIDE)
+    sent, got = (call(op, 4, peer=peer, called_from=_INSIDE)
+                 for op, peer in (("isend", 1), ("irecv", 0)))  # fmt: skip
+    scene = snapshot(
+        rank(0, forms, sent, sent, blocked=True),
+        rank(1, forms, got, forms, blocked=True),
+        source=source,
+        outcome="hung",
+    )
+    finding = only(diagnose(scene))
+    by_clock = leaves.startswith("time")
+    local = "collective-under-local-condition"
+    assert finding.cause == ("loop-ends-by-clock" if by_clock else local)
+    assert (finding.ranks, finding.waiting) == ([1], [0])
+    assert "never received what rank 0 sends" in finding.title

@@ -88,3 +88,55 @@ def test_the_condition_is_the_reason_if_only_one_part_has_such_a_line(before: in
     finding = only(diagnose(snapshot(waits, rank(1, *calls), source=source, outcome="hung")))
     assert finding.cause == "collective-under-rank-condition"
     assert reasons(finding) == [2]
+
+
+SERVER = """\
+def generate(request=None):
+    tokens = prepare(request)
+    for at in range(begin, tokens.size(1)):
+        tokens[:, at] = model(tokens[:, :at]).argmax(-1)
+        if (tokens[:, at] == end).all():
+            break
+
+def serve():
+    for request in requests:
+        dist.broadcast(GENERATE, 0)
+        generate(request)
+
+if rank == 0:
+    serve()
+else:
+    while True:
+        dist.broadcast(choice, 0)
+        generate()
+"""
+
+
+def _served(*lines: tuple[int, str], first: bool) -> list[Call]:
+    """Broadcasts of the one part or the other, and steps of the model, which both make."""
+    ways = ((11, 14), (10, 14)) if first else ((18,), (17,))
+    found = []
+    for line, function in lines:
+        is_step = function == "generate"
+        ways_here = ways[0] if is_step else ways[1][1:]
+        one = call(
+            "all_reduce" if is_step else "broadcast", line, group="tensor" if is_step else "0"
+        )
+        callers = tuple(
+            at(n, function="serve" if first and n < 14 else "<module>") for n in ways_here
+        )
+        found.append(replace(one, where=at(line, function=function), callers=callers))
+    return found
+
+
+def test_a_part_that_left_the_loop_of_both_is_named_and_not_the_condition_that_gave_the_parts() -> (
+    None
+):
+    step = (4, "generate")
+    served = _served((10, "serve"), step, step, (10, "serve"), first=True)
+    follows = _served((17, "<module>"), step, step, step, first=False)
+    first = replace(rank(0, *served, blocked=True), stack=(at(14), at(10, function="serve")))
+    second = replace(rank(1, *follows, blocked=True), stack=(at(18), at(4, function="generate")))
+    finding = only(diagnose(snapshot(first, second, source=SERVER, outcome="hung")))
+    assert (finding.cause, finding.ranks) == ("collective-under-local-condition", [0])
+    assert reasons(finding) == [5]
