@@ -169,3 +169,75 @@ def layers():
 TENSOR, PIPELINE ="""
     source = gpt(2, 1, "sequence_parallel=True, ").replace("\nTENSOR, PIPELINE =", norm, 1)
     return source.replace("spec=get_gpt_layer_local_spec()", "spec=layers()")
+
+
+#: Groups as a program forms them that does not use those of Megatron-core's state.
+_MAKES_GROUPS = """
+from megatron.core.pipeline_parallel.schedules import forward_backward_no_pipelining
+from megatron.core.process_groups_config import ProcessGroupCollection
+
+
+def make_groups():
+    everyone = list(range(dist.get_world_size()))
+    alone = [dist.new_group([one]) for one in everyone][dist.get_rank()]
+    names = "pp cp dp dp_cp ep embd pos_embd expt_tp expt_dp tp_ep tp_ep_pp intra_expt_dp"
+    groups = ProcessGroupCollection(**{name: alone for name in names.split()})
+    groups.tp, groups.mp = dist.new_group(everyone), dist.new_group(everyone)
+    return groups
+
+
+TENSOR, PIPELINE ="""
+
+
+def own_groups() -> str:
+    """Return a program whose tensor-parallel group is one that it forms itself."""
+    source = gpt(2, 1).replace("\nTENSOR, PIPELINE =", _MAKES_GROUPS, 1)
+    for old, new in {
+        "parallel_state.initialize_model_parallel(TENSOR, PIPELINE)": (
+            "parallel_state._set_global_memory_buffer()\n    groups = make_groups()"
+        ),
+        "seed, force_reset_rng=True": (
+            "seed, tp_rank=groups.tp.rank(), ep_rank=0, etp_rank=0, force_reset_rng=True"
+        ),
+        "pre_process=parallel_state.is_pipeline_first_stage(),": "pg_collection=groups,",
+        "post_process=parallel_state.is_pipeline_last_stage(),": "parallel_output=False,",
+        "DistributedDataParallelConfig(), model)": (
+            "DistributedDataParallelConfig(), model, pg_collection=groups)"
+        ),
+        "lr=1e-2), [model])": (
+            "lr=1e-2), [model], use_gloo_process_groups=False, pg_collection=groups)"
+        ),
+        "parallel_state.get_data_parallel_rank()": "groups.dp.rank()",
+        "get_forward_backward_func()": "forward_backward_no_pipelining",
+        "decoder_seq_length=SEQUENCE,": "pg_collection=groups,",
+        "finalize_model_grads([model])": "finalize_model_grads([model], pg_collection=groups)",
+        "position_ids, None, labels=tokens[:, 1:])": "position_ids, None)",
+        "output.float().mean()": (
+            "torch.nn.functional.cross_entropy("
+            "output.float().flatten(0, 1), tokens[:, 1:].flatten())"
+        ),
+    }.items():
+        assert old in source, old
+        source = source.replace(old, new)
+    return source
+
+
+def without_schedule(adds: str) -> str:
+    """Return a program that calls a tensor-parallel model and an optimizer of torch by itself."""
+    begin, _, _rest = gpt(2, 1).partition("    model = DistributedDataParallel(")
+    return (
+        begin
+        + f"""    {adds}
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    iterator = batches(0)
+    for step in range(3):
+        tokens = next(iterator)
+        optimizer.zero_grad()
+        position_ids = torch.arange(SEQUENCE, device="cuda").expand(MICRO_BATCH, -1)
+        loss = model(tokens[:, :-1], position_ids, None, labels=tokens[:, 1:]).mean()
+        loss.backward()
+        # before the update
+        optimizer.step()
+"""
+        + "\n\nmain()\n"
+    )

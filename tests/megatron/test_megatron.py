@@ -20,7 +20,9 @@ from .megatron_programs import (
     at_top_level,
     experts,
     gpt,
+    own_groups,
     sequence_parallel,
+    without_schedule,
 )
 
 pytest.importorskip("megatron.core", reason="make test-megatron installs it")
@@ -57,6 +59,8 @@ HEALTHY = {
     ),
     "experts": (2, experts()),
     "sequence parallel": (2, sequence_parallel()),
+    "groups of its own": (2, own_groups()),
+    "without a schedule": (2, without_schedule("pass")),
     "tensor and pipeline": (4, gpt(2, 2)),
     "all axes": (8, gpt(2, 2)),
 }
@@ -94,6 +98,37 @@ FAULTS = {
         "D.2.4",
         "megatron-tokens-differ",
         FORWARD,
+    ),
+    "other tokens in a group of its own": (
+        own_groups().replace("data_seed = groups.dp.rank()", "data_seed = rank"),
+        "D.2.4",
+        "megatron-tokens-differ",
+        "output = model(tokens[:, :-1], position_ids, None)",
+    ),
+    "begins apart without a schedule": (
+        without_schedule("model.decoder.final_layernorm.weight.data.add_(0.1 * rank)"),
+        "D.2.4",
+        "megatron-parameters-differ",
+        "loss = model(tokens[:, :-1], position_ids, None, labels=tokens[:, 1:]).mean()",
+    ),
+    "a second model begins apart": (
+        program(
+            gpt(1, 1),
+            "before the loop",
+            "teacher = GPTModel(config, get_gpt_layer_local_spec(), VOCABULARY, SEQUENCE).cuda()\n"
+            "teacher.decoder.final_layernorm.weight.data.add_(0.1 * rank)",
+        ).replace(
+            "        # in a step\n",
+            "        # in a step\n        with torch.no_grad():\n"
+            "            run_step(\n"
+            "                forward_step_func=forward_step, data_iterator=iterator,\n"
+            "                model=teacher, num_microbatches=1, seq_length=SEQUENCE,\n"
+            "                micro_batch_size=MICRO_BATCH, decoder_seq_length=SEQUENCE,\n"
+            "                forward_only=True)\n",
+        ),
+        "D.2.4",
+        "megatron-parameters-differ",
+        "run_step(",
     ),
     "replicas begin apart": (
         program(gpt(1, 1), "before the model", "torch.manual_seed(rank)"),

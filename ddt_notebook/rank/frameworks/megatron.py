@@ -360,6 +360,7 @@ class Megatron(Framework):
         tensor, frame = self._mesh.members("tensor"), sys._getframe(2)
         if len(tensor) < 2:
             return
+        where = model_call(frame) or user_line(frame)
         for optimizer in training.RECORD.known_optimizers():
             held = [p for group in optimizer.param_groups for p in group["params"]]
             if not any(map(_is_divided, held)) or local_bytes(held) > _MOST_BYTES:
@@ -373,7 +374,7 @@ class Megatron(Framework):
             self._trained.append((weakref.ref(optimizer), tensor, whole))
             for name, parameter in whole.items():
                 value = f"{fingerprint(local(parameter)):016x}"
-                self._note(f"parameter {name}", value, 1, "tensor", tensor, model_call(frame))
+                self._note(f"parameter {name}", value, 1, "tensor", tensor, where)
 
     def _sizes(self, given: Mapping[str, Any]) -> None:
         """Write them to the log of calls: a rank that waits for other groups may have to die."""
