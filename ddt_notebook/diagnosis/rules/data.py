@@ -140,21 +140,39 @@ def samplers_disagree(context: Context) -> Iterator[Finding]:
             facts += _split(shared)
             yield _disagree(shared, "splits-differ", "split-differs", facts)
         elif len(sizes) == 1 and (common := _held_apart(loaders)):
-            held = Fact(kind="held-apart", ranks=tuple(loaders), values=common)
-            yield conclude(
-                "C.7",
-                "data-differ",
-                cause="split-differs",
-                ranks=loaders,
-                values={"loader": shared.name},
-                places=shared.places(),
-                facts=[held],
-                case="data",
-            )
+            yield _data_differ(shared, common)
         elif None in seeds and len(sizes) == 1 and _orders_differ(shared):
             yield _disagree(
                 shared, "orders-differ", "sampler-seeded-by-rank", list(_own_samplers(shared))
             )
+
+
+def evaluated_data_differ(context: Context) -> Iterator[Finding]:
+    """Report evaluations whose sampler divides other data on each rank; training comes first."""
+    if any(True for _ in samplers_disagree(context)):
+        return
+    for shared in shared_loaders(context):
+        loaders, size = shared.loaders, len(shared.team.ranks)
+        divides = size > 1 and all(x.replicas == size and x.indexed for x in loaders.values())
+        sizes = {(x.dataset, x.dataset_size) for x in loaders.values()}
+        if shared.trains or not divides or len(sizes) > 1 or not shared.complete:
+            continue
+        if common := _held_apart(loaders):
+            yield _data_differ(shared, common)
+            return  # another pass over the same data has a loader of its own
+
+
+def _data_differ(shared: Shared, common: Values) -> Finding:
+    return conclude(
+        "C.7",
+        "data-differ",
+        cause="split-differs",
+        ranks=shared.loaders,
+        values={"loader": shared.name},
+        places=shared.places(),
+        facts=[Fact(kind="held-apart", ranks=tuple(shared.loaders), values=common)],
+        case="data",
+    )
 
 
 def _orders_differ(shared: Shared) -> bool:
@@ -708,6 +726,7 @@ def _handed_out_by_others(shared: Shared) -> int:
 RULES = (
     wrong_samplers,
     samplers_disagree,
+    evaluated_data_differ,
     same_data,
     wrong_shards,
     overlapping_contents,

@@ -175,6 +175,26 @@ class TestSamplersThatDisagree:
         unknown = [replace(parts[0], held_order=None), parts[1]]
         assert causes(diagnose(scene(*unknown))) == []
 
+    @pytest.mark.parametrize(("other", "named"), [(range(10, 30), True), (range(20, 40), False)])
+    def test_an_evaluation_of_other_data_on_each_rank(self, other: range, named: bool) -> None:
+        held = (tuple(range(20)), tuple(other))
+        trained = [sampled(part, r, name="train") for r, part in enumerate((EVEN, ODD))]
+        evaluated = [
+            sampled(
+                part, r, name="test", held_order=r, held=held[r], epochs=(epoch(part, trained=0),)
+            )
+            for r, part in enumerate((EVEN, ODD))
+        ]
+        made = scene(*trained)
+        both = replace(
+            made,
+            partition=tuple(
+                replace(one, loaders=(*one.loaders, evaluated[one.rank])) for one in made.partition
+            ),
+        )
+        found = [(one.cause, one.values.get("loader")) for one in diagnose(both).findings]
+        assert found == ([("split-differs", "test")] if named else [])
+
     @pytest.mark.parametrize(
         ("second", "fields", "named"),
         [
