@@ -204,7 +204,8 @@ class RingWriter:
             Whether the rank is blocked in the call from now on.
         """
         index, words, signed, times = self._count, self._words, self._signed, self._times
-        if not index % _AHEAD and index:  # a short program takes no more of the disk than it needs
+        # a short program takes no more of the disk than it needs
+        if not index % _AHEAD and 0 < index < SLOTS:
             self._make_ready(index)
         word = _HEADER_WORDS + index % SLOTS * _SLOT_WORDS
         at = word * _WORD + _WORD

@@ -274,7 +274,7 @@ class Megatron(Framework):
 
         def bound(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Mapping[str, Any]:
             if not args and needed <= kwargs.keys() <= names:  # as steps are called
-                return {**defaults, **kwargs}
+                return kwargs if of_step else {**defaults, **kwargs}
             try:
                 found = signature.bind(*args, **kwargs)
                 found.apply_defaults()

@@ -135,20 +135,20 @@ def distinguishing(
     tensor, output, bind = operation.tensors or "", operation.outputs, operation.bind
     is_plain = tensor and operation.objects is None and not operation.uneven
 
-    def told_apart(get: Callable[[str], Any], given: Mapping[str, Any]) -> object:
+    def distinguished(
+        args: tuple[Any, ...], kwargs: Mapping[str, Any], *, is_past: bool = False
+    ) -> Distinguished:
+        if simulated.active is not None and not is_past:
+            with DisableTorchFunction():
+                return distinguished(args, kwargs, is_past=True)
+        given = bind(args, kwargs) if args else kwargs
+        get = given.get
         if is_plain and type(one := get(tensor)) in _PLAIN:
             if output is None:
-                return op, one.shape, one.dtype, *map(get, decide)
+                return given, (op, one.shape, one.dtype, *map(get, decide))
             if type(to := get(output)) in _PLAIN:
-                return op, one.shape, one.dtype, to.shape, *map(get, decide)
-        return op, _described(given, operation), *map(get, decide)
-
-    def distinguished(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Distinguished:
-        given = bind(args, kwargs) if args else kwargs
-        if simulated.active is None:
-            return given, told_apart(given.get, given)
-        with DisableTorchFunction():
-            return given, told_apart(given.get, given)
+                return given, (op, one.shape, one.dtype, to.shape, *map(get, decide))
+        return given, (op, _described(given, operation), *map(get, decide))
 
     return distinguished
 

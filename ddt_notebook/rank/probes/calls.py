@@ -241,9 +241,11 @@ class CallLog:
             # the compiler makes a part of its graph of it, and cannot trace what records a call
             if is_compiling():
                 return function(*args, **kwargs)
-            left_out = self._depth or self._ring is None or _get_ident() != self._main
-            if left_out and not self._moves():
-                return self._unrecorded(function, operation, args, kwargs)
+            if self._depth or self._ring is None or _get_ident() != self._main:
+                if _get_ident() == self._main:  # as torch itself does in a function mode
+                    return function(*args, **kwargs)
+                if not self._moves():
+                    return self._unrecorded(function, operation, args, kwargs)
             frame, known = sys._getframe(1), None
             try:
                 given, asked = distinguished(args, kwargs)
@@ -261,14 +263,14 @@ class CallLog:
                 known = None
             if known is None:
                 return function(*args, **kwargs)
-            record, backends, act = known.record, self.backends, function
-            if collected and self._coalesced.collects(known.process_group, record):
+            if collected and self._coalesced.collects(known.process_group, known.record):
                 return function(*args, **kwargs)
-            if backends is not None and record.group.name in backends.only_gpus:
+            backends, act = self.backends, function
+            if backends is not None and known.record.group.name in backends.only_gpus:
                 act = _checked(function, given, backends)
-            if record.library is not None:
-                return self._perform(act, args, kwargs, known)
-            return of_user(act, args, kwargs, known, given, frame)
+            if known.of_user:
+                return of_user(act, args, kwargs, known, given, frame)
+            return self._perform(act, args, kwargs, known)
 
         def of_user(
             act: Any,
@@ -485,9 +487,8 @@ class CallLog:
         known: KnownCall,
     ) -> Any:
         __tracebackhide__ = True
-        writer, record, branches = self._ring, known.record, self.branches
+        writer, branches, count = self._ring, self.branches, known.count
         assert writer is not None
-        count = known.count
         try:
             before = -1 if count is None else count()
         except RuntimeError:  # the group was just destroyed
@@ -498,9 +499,7 @@ class CallLog:
             NO_NUMBER if branches is None else branches.count,
             0 if branches is None else branches.hash,
         )
-        asynchronous = record.asynchronous
-        blocking = not asynchronous and not record.outside
-        index = writer.begin_known(known.shared, counted, _clock(), blocking=blocking)
+        index = writer.begin_known(known.shared, counted, _clock(), blocking=known.blocking)
         if known.brings_data:
             _evaluations.exchanges += 1
             if _evaluations.has_own or _evaluations.on_exchange is not None:
@@ -519,7 +518,7 @@ class CallLog:
             raise
         finally:
             self._depth -= 1
-        issued = asynchronous and result is not None
+        issued = known.asynchronous and result is not None
         if known.steady and before >= 0:
             after = before + known.operations
         else:

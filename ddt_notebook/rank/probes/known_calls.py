@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch.distributed as dist
@@ -39,6 +39,9 @@ class KnownCall:
     numbers
         Counts calls; None if they have no numbers of their own. Messages with the same group,
         direction, peer and tag share it.
+    of_user, asynchronous, blocking
+        Of its record: whether one of the user's lines makes it, whether it returns a handle, and
+        whether the rank is blocked in it.
     operations
         Of how many operations of its group's backend the last call consisted, if `steady`.
     steady
@@ -55,6 +58,14 @@ class KnownCall:
     numbers: Iterator[int] | None = None
     operations: int = -1
     steady: bool = False
+    of_user: bool = field(init=False)
+    asynchronous: bool = field(init=False)
+    blocking: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        record = self.record
+        self.of_user, self.asynchronous = record.library is None, record.asynchronous
+        self.blocking = not record.asynchronous and not record.outside
 
     def counts(self, before: int, after: int) -> None:
         """Note the counts of operations before a call and after it."""
