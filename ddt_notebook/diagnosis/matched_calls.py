@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from ddt_notebook.model import Call, Snapshot
 from ddt_notebook.model.frameworks import meets_by_tensor
-from ddt_notebook.model.named_tensors import JOIN, has_joined
+from ddt_notebook.model.named_tensors import JOIN, has_joined, tensor_of
 from ddt_notebook.model.parity import minority
 from ddt_notebook.model.position import Position
 
@@ -153,7 +153,9 @@ def match(snapshot: Snapshot, ways: Ways | None = None) -> Matching:
                 continue
         mismatches += differing
         absences += missing
-        if not differing and not missing:
+        # a tensor is sent under its own name, whichever line comes first on a rank
+        named = by_tensor and any(map(tensor_of, next(iter(meetings.values())).values()))
+        if not differing and not missing and not named:
             swaps += _swaps(group, meetings)
     messages, message_mismatches, lone_messages = match_messages(snapshot.ranks)
     return Matching(

@@ -65,8 +65,10 @@ def settings_differ(context: Context) -> Iterator[Finding]:
         before = None if group.first.wrapper or step is None else group.before(step)
         if step is None or before is None or group.apart(before):
             continue
-        every = set(range(len(group.first.watched)))
-        if shared_and_own(group)[0] != every and not exchanged_by_calls(context, group):
+        shared, own = shared_and_own(group)
+        # of many watched gradients, the first ones are followed; all are compared as used
+        used_alike = not any(group.gradients_apart(one) for one in group.stepped)
+        if not (shared and not own and used_alike) and not exchanged_by_calls(context, group):
             continue
         at = step if _parted_by_rates(group) else before
         if settings := _differing_settings(group, at):

@@ -321,3 +321,43 @@ def test_ranks_that_clip_what_they_exchanged_differently() -> None:
     assert ("clipped-apart", [7, 8]) in _clipped_after_exchange(0.5, 0.25)
     for alike in ((0.5, 0.5), (None, None), (None, 1.0)):  # 1.0 changes nothing
         assert "clipped-apart" not in dict(_clipped_after_exchange(*alike))
+
+
+def _rates_after_exchange(*rates: float) -> list[str | None]:
+    """What is found if the ranks step with these rates, once they have exchanged gradients."""
+    mean = scaled(0.5)[0]
+    trainings = []
+    for rank, rate in enumerate(rates):
+        states = tuple(
+            TrainingState(
+                step=step,
+                values=(step, step if step < 3 else step + round(100 * rate)),
+                gradients=(step + 10, step + 20) if step < 3 else (),
+                local=OWN[rank] if 0 < step < 3 else (),
+                used=mean if 0 < step < 3 else (),
+                rates=(0.1 if step < 2 else rate,),
+            )
+            for step in range(4)
+        )
+        one = OptimizerTraining(
+            name="optimizer",
+            kind="SGD",
+            steps=3,
+            model="model",
+            watched=("weight", "far.bias"),  # the second one is not followed
+            shapes={"1×4": 2},
+            states=states,
+        )
+        trainings.append(RankTraining(rank=rank, backwards=3, optimizers=(one,)))
+    snapshot = Snapshot(
+        cell=Cell(number=CELL, source="train()"),
+        ranks=tuple(rank_report(rank) for rank in range(2)),
+        world_size=2,
+        training=tuple(trainings),
+    )
+    return [one.cause for one in diagnose(snapshot).findings]
+
+
+def test_rates_that_part_ranks_whose_gradients_are_followed_in_part() -> None:
+    assert "ranks-diverged-learning-rate" in _rates_after_exchange(0.2, 0.3)
+    assert "ranks-diverged-learning-rate" not in _rates_after_exchange(0.2, 0.2)

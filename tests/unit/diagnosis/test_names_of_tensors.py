@@ -123,3 +123,19 @@ def test_a_process_set_that_is_gone_with_another_rank(before: bool) -> None:
     )
     kinds = [finding.kind for finding in found.findings]
     assert ("raised" in kinds) is not before
+
+
+def test_a_gradient_that_is_sent_by_another_line_on_each_rank_is_no_swap() -> None:
+    """A rank that did not use a parameter sends zeros for it in the step."""
+    lines = ((3, 4), (4, 3))
+    ranks = [
+        RankReport(rank=rank, calls=_calls(*(("weight", line) for line in made)))
+        for rank, made in enumerate(lines)
+    ]
+    report = diagnose(replace(snapshot(*ranks, source=EIGENVALUE), framework="horovod"))
+    assert not report.hints
+    unnamed = [
+        replace(one, calls=tuple(replace(c, group="allreduce.noname") for c in one.calls))
+        for one in ranks
+    ]
+    assert diagnose(replace(snapshot(*unnamed, source=EIGENVALUE), framework="horovod")).hints
