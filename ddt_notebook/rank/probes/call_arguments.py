@@ -106,12 +106,20 @@ def _described(given: Mapping[str, Any], operation: Operation) -> Tensors:
             shapes, dtypes = ((len(objects),),), (_OBJECT,)
     if not operation.outputs:
         return shapes, dtypes, ()
-    if operation.uneven and any(given.get(name) for name in _SPLIT_SIZES):
+    if operation.uneven and any(_has_items(given.get(name)) for name in _SPLIT_SIZES):
         return shapes, dtypes, ()
     output = given.get(operation.outputs)
     if isinstance(output, torch.Tensor):
         return shapes, dtypes, (output.shape,)
     return shapes, dtypes, tuple(one.shape for one in tensors_in(output))
+
+
+def _has_items(sizes: Any) -> bool:
+    """Whether sizes are given; an array of NumPy has no truth value, and torch takes one."""
+    try:
+        return len(sizes) > 0
+    except TypeError:  # None, or what torch will refuse
+        return sizes is not None
 
 
 #: Parameters that decide how a call is recorded, beside its tensors and objects.

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 
 from ddt_notebook.model.operations import COLLECTIVES
+from ddt_notebook.rank.probes.call_arguments import described
 from ddt_notebook.rank.probes.calls import CallLog
 from ddt_notebook.wire.records import CallRecord
 from ddt_notebook.wire.ring import RingReader, RingWriter
@@ -98,3 +100,13 @@ def test_an_argument_that_cannot_be_compared_is_left_for_torch_to_refuse(
         _recorded(tmp_path / "calls", calls)
     reader = RingReader(tmp_path / "calls")
     assert reader.count == 1
+
+
+@pytest.mark.parametrize("sizes", [np.array([1, 3]), [1, 3], torch.tensor([1, 3])])
+def test_sizes_of_parts_may_be_an_array_without_a_truth_value(sizes: Any) -> None:
+    """A router of experts gives torch an array of NumPy."""
+    operation = COLLECTIVES["all_to_all_single"]
+    given = {"input": torch.zeros(4), "output": torch.zeros(6)}
+    whole = described(given, operation)
+    assert described(given | {"input_split_sizes": sizes}, operation) == (*whole[:2], ())
+    assert described(given | {"input_split_sizes": []}, operation) == whole
