@@ -80,8 +80,8 @@ class Megatron(Framework):
         self._seed: tuple[str, Position | None] | None = None  # the last one, maybe of another cell
         #: Of this run: the parts of the first model that was given to a step, of the second one, ….
         self._models: list[list[weakref.ref[Any]]] = []
-        #: Optimizers of a program without schedules, the group, and what each rank holds whole.
-        self._trained: list[tuple[weakref.ref[Any], tuple[int, ...], dict[str, torch.Tensor]]] = []
+        #: Optimizers of a program without schedules, what each rank holds whole, and how it began.
+        self._trained: list[tuple[weakref.ref[Any], dict[str, torch.Tensor], list[Given]]] = []
         self._groups: dict[str, str] = {}
         self._last: Position | None = None  # the line of the last step
         self._calls: CallLog | None = None
@@ -121,7 +121,8 @@ class Megatron(Framework):
         seen = self.given(rank)
         if seen is None:
             return None
-        seen = replace(seen, given=(*seen.given, *self._at_end()))
+        begins = (one for _, _, began in self._stepped() for one in began)
+        seen = replace(seen, given=(*begins, *seen.given, *self._at_end()))
         return Observation(rank=rank, agreements=seen)
 
     def given(self, rank: int) -> RankAgreements | None:
@@ -371,10 +372,16 @@ class Megatron(Framework):
                 for at, p in enumerate(held)
                 if not _is_divided(p) and getattr(p, "allreduce", True)
             }
-            self._trained.append((weakref.ref(optimizer), tensor, whole))
-            for name, parameter in whole.items():
-                value = f"{fingerprint(local(parameter)):016x}"
-                self._note(f"parameter {name}", value, 1, "tensor", tensor, where)
+            began = [*_whole(whole, 1, tensor, where)]
+            self._trained.append((weakref.ref(optimizer), whole, began))
+
+    def _stepped(self) -> Iterator[tuple[Position | None, dict[str, torch.Tensor], list[Given]]]:
+        """Those of them that took steps in this run: others may be of an earlier one."""
+        for held, whole, began in self._trained:
+            optimizer = held()
+            line = None if optimizer is None else training.RECORD.line_of(optimizer)
+            if line is not None and began:
+                yield line, whole, began
 
     def _sizes(self, given: Mapping[str, Any]) -> None:
         """Write them to the log of calls: a rank that waits for other groups may have to die."""
@@ -489,18 +496,8 @@ class Megatron(Framework):
         """The parameters at the end of the run, with the line of the last step."""
         if not self._mesh.known:
             return
-        for held, tensor, whole in self._trained:
-            optimizer = held()
-            line = None if optimizer is None else training.RECORD.line_of(optimizer)
-            for name, parameter in whole.items() if line is not None else ():
-                yield Given(
-                    what=f"parameter {name}",
-                    value=f"{fingerprint(local(parameter)):016x}",
-                    number=2,
-                    axis="tensor",
-                    among=tensor,
-                    where=line,
-                )
+        for line, whole, began in self._stepped():
+            yield from _whole(whole, 2, began[0].among, line)
         if self._last is None:
             return
         for number, parts in enumerate(self._models, 1):
@@ -539,6 +536,21 @@ _LOSSES = {
 }
 #: How the arguments end that say how many ranks a group has.
 _SIZE = "_parallel_size"
+
+
+def _whole(
+    held: Mapping[str, torch.Tensor], number: int, tensor: tuple[int, ...], where: Position | None
+) -> Iterator[Given]:
+    """The values of parameters that each rank of a tensor-parallel group holds whole."""
+    for name, parameter in held.items():
+        yield Given(
+            what=f"parameter {name}",
+            value=f"{fingerprint(local(parameter)):016x}",
+            number=number,
+            axis="tensor",
+            among=tensor,
+            where=where,
+        )
 
 
 def _is_of_megatron(module: torch.nn.Module) -> bool:
