@@ -44,8 +44,8 @@ demo: $(VENV)/.installed
 
 # Ranks often wait, so four files at a time keep two processors busy. On a busier machine, a rank
 # that delays the others is harder to detect, and its tests may fail.
-# A test module shares its sessions, so a file stays together.
-# tests/conftest.py orders the files: those in the browser and those with ranks come first, in turns.
+# A test module shares its sessions, so a file stays together, and so do all tests in the browser.
+# tests/conftest.py orders the files: those in the browser and those with ranks come first.
 # Tests that ran twice (tests/conftest.py) are listed with a traceback; more than ten fail the run.
 PYTEST_OPTIONS := -n 4 --dist loadfile --no-loadscope-reorder --nbval-lax --nbval-cell-timeout=240 --nbval-current-env \
 	--max-suite-reruns=10 --rerun-show-tracebacks
@@ -54,7 +54,8 @@ PYTEST_OPTIONS := -n 4 --dist loadfile --no-loadscope-reorder --nbval-lax --nbva
 # The one about Megatron-core runs in an environment of its own.
 OF_MEGATRON := notebooks/e-today/E.15-megatron.ipynb
 OF_TORCH := $(filter-out $(OF_MEGATRON),$(wildcard notebooks/*.ipynb notebooks/[a-e]-*/*.ipynb))
-NOTEBOOKS := $(OF_TORCH) notebooks/exercises/01-more-than-two.ipynb
+# tests/notebooks/test_quickstart.py and a browser run the quick start.
+NOTEBOOKS := $(filter-out $(QUICKSTART),$(OF_TORCH)) notebooks/exercises/01-more-than-two.ipynb
 
 # An image may set it; then each process compiles the project and the tests anew.
 test: export PYTHONDONTWRITEBYTECODE :=

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import socket
 import subprocess
@@ -9,12 +10,15 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import ddt_notebook as ddt
 from ddt_notebook.jobs import sources
+
+HAS_SERVERS = all(map(importlib.util.find_spec, ("jinja2", "torch.distributed.debug")))
 
 SCRIPT = """\
 import sys
@@ -80,10 +84,19 @@ def job(folder: Path, *arguments: str) -> Iterator[int]:
             launcher.wait(20)
 
 
+@pytest.fixture(scope="module")
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """The launcher of a job whose ranks have debug servers where these are installed."""
+    servers = [str(free_port())] if HAS_SERVERS else []
+    with job(tmp_path_factory.mktemp("job"), *servers) as pid:
+        yield pid
+
+
 @pytest.mark.skipif(sources.py_spy() is None, reason="py-spy is not installed")
-def test_stacks_alone_name_the_rank(tmp_path: Path) -> None:
-    with job(tmp_path) as launcher:
-        report = ddt.attach(launcher)
+def test_stacks_alone_name_the_rank(launcher: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = sources.read_store
+    monkeypatch.setattr(sources, "read_store", lambda *at: replace(read(*at), servers={}))
+    report = ddt.attach(launcher)
     (finding,) = report.findings
     assert (finding.kind, finding.ranks, finding.waiting) == ("stands-elsewhere", [1], [0])
     assert Path(finding.places[0].file).name == "train.py"
@@ -93,12 +106,9 @@ def test_stacks_alone_name_the_rank(tmp_path: Path) -> None:
     assert [one.pid > 0 for one in report.snapshot.ranks] == [True, True]
 
 
-def test_debug_servers_name_the_collective(tmp_path: Path) -> None:
-    pytest.importorskip("jinja2")
-    debug = pytest.importorskip("torch.distributed.debug")
-    assert debug.start_debug_server
-    with job(tmp_path, str(free_port())) as launcher:
-        report = ddt.attach(launcher)
+@pytest.mark.skipif(not HAS_SERVERS, reason="torch or the machine has no debug servers")
+def test_debug_servers_name_the_collective(launcher: int) -> None:
+    report = ddt.attach(launcher)
     (finding,) = report.findings
     assert (finding.ranks, finding.waiting) == ([1], [0])
     assert finding.values["op"] == "all_reduce"

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -219,9 +220,11 @@ def test_a_rank_that_starts_late_is_not_missing(tmp_path: Path) -> None:
 
 def test_a_hang_is_named_and_the_job_stopped(tmp_path: Path) -> None:
     file = script(tmp_path, HANG + "    dist.barrier()")
-    job = Job(tmp_path / "job", "--on-hang", "stop", "--branches", "--", *TORCHRUN, file)
+    options = ("--on-hang", "stop", "--hang-after", "1", "--branches")
+    job = Job(tmp_path / "job", *options, "--", *TWO, file)
     status, _, errors = job.end()
-    assert status == 1, errors
+    assert status == 128 + signal.SIGTERM, errors
+    assert len(job.pids) == 2  # none is left behind its launcher, which does not end them
     (finding,) = report(job.folder).findings
     assert (finding.symptom, finding.cause) == ("D.2.1", "collective-under-rank-condition")
     assert {place.line for place in finding.places.values()} == {14, 15}
@@ -335,7 +338,9 @@ def test_ranks_are_asked_while_they_train_and_while_they_hang(tmp_path: Path) ->
     job.kill()
 
 
-def test_a_hang_is_read_from_the_files_of_killed_ranks(tmp_path: Path) -> None:
+def test_a_hang_is_read_from_the_files_of_killed_ranks_soon_later_and_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = script(tmp_path, HANG + "    dist.barrier()")
     job = Job(tmp_path / "job", "--on-hang", "wait", "--hang-after", "60", "--", *TWO, file)
     job.wait_for("*.rank")
@@ -343,16 +348,31 @@ def test_a_hang_is_read_from_the_files_of_killed_ranks(tmp_path: Path) -> None:
     while not _all_wait(job.folder):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+    # as if the watcher had been killed, too: it notes how ranks ended
+    unwatched = shutil.copytree(
+        job.folder, tmp_path / "unwatched", symlinks=True, ignore=shutil.ignore_patterns("*.sock")
+    )
+    waited_s = time.monotonic()
     for pid in job.pids:
         os.kill(pid, signal.SIGKILL)
     status, _, errors = job.end()
     assert status == 256 - signal.SIGKILL, errors
+    assert_gone(job.pids)
     snapshot = snapshot_of_folder(job.folder)
     assert [rank.state for rank in snapshot.ranks] == ["blocked", "blocked"]
     (finding,) = ddt.diagnose(snapshot).findings
     assert finding.symptom == "D.2.1"
     assert {place.line for place in finding.places.values()} == {14, 15}
-    assert_gone(job.pids)
+    waited_s = time.monotonic() - waited_s + LIMIT_S
+    now = time.monotonic
+    for later_s, host in ((7200.0, socket.gethostname()), (-7200.0, "another-machine")):
+        with monkeypatch.context() as changed:
+            changed.setattr(time, "monotonic", lambda later_s=later_s: now() + later_s)
+            changed.setattr(socket, "gethostname", lambda host=host: host)
+            snapshot = snapshot_of_folder(unwatched)
+        assert [rank.state for rank in snapshot.ranks] == ["blocked", "blocked"]
+        assert all(0 <= (rank.blocked_s or 0.0) < waited_s for rank in snapshot.ranks)
+        assert ddt.diagnose(snapshot).findings[0].symptom == "D.2.1"
 
 
 def _all_wait(folder: Path) -> bool:
@@ -373,37 +393,12 @@ def test_a_rank_that_was_killed_is_named(tmp_path: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     dist.barrier()
     """
-    job = Job(tmp_path / "job", "--", *TORCHRUN, script(tmp_path, body))
+    job = Job(tmp_path / "job", "--", *TWO, script(tmp_path, body))
     status, _, errors = job.end()
     assert status == 1, errors
     (finding,) = report(job.folder).findings
     assert (finding.kind, finding.ranks) == ("died", [1])
     assert_gone(job.pids)
-
-
-def test_a_folder_is_read_long_after_its_job_and_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = script(tmp_path, HANG + "    dist.barrier()")
-    job = Job(tmp_path / "job", "--on-hang", "wait", "--hang-after", "60", "--", *TWO, file)
-    job.wait_for("*.rank")
-    deadline = time.monotonic() + LIMIT_S
-    while not _all_wait(job.folder):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    waited_s = time.monotonic()
-    job.kill()  # the watcher, too
-    waited_s = time.monotonic() - waited_s + LIMIT_S
-    now = time.monotonic
-    for later_s, host in ((7200.0, socket.gethostname()), (-7200.0, "another-machine")):
-        with monkeypatch.context() as changed:
-            changed.setattr(time, "monotonic", lambda later_s=later_s: now() + later_s)
-            changed.setattr(socket, "gethostname", lambda host=host: host)
-            snapshot = snapshot_of_folder(job.folder)
-        assert [rank.state for rank in snapshot.ranks] == ["blocked", "blocked"]
-        assert all(0 <= (rank.blocked_s or 0.0) < waited_s for rank in snapshot.ranks)
-        (finding,) = ddt.diagnose(snapshot).findings
-        assert finding.symptom == "D.2.1"
 
 
 @pytest.mark.parametrize("autoload", ["1", "0"])
@@ -465,15 +460,6 @@ def test_a_folder_holds_one_job(tmp_path: Path) -> None:
         job = Job(tmp_path / "other", "--", "true", SLURM_JOB_ID=own)
         status, _, errors = job.end()
         assert ("another job" in errors, status == 2) == (refused, refused), errors
-
-
-def test_a_stopped_job_leaves_no_rank_behind_its_launcher(tmp_path: Path) -> None:
-    file = script(tmp_path, HANG + "    dist.barrier()")
-    job = Job(tmp_path / "job", "--on-hang", "stop", "--hang-after", "1", "--", *TWO, file)
-    status, _, errors = job.end()
-    assert status == 128 + signal.SIGTERM, errors
-    assert len(job.pids) == 2
-    assert_gone(job.pids)
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="the space cannot be reserved")
@@ -628,20 +614,9 @@ def stand_in(launcher: Path) -> Path:
     return launcher
 
 
-#: What each launcher sets, for rank 1 of 2.
-LAUNCHERS = {
-    "mpirun": {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"},
-    "mpiexec": {"PMI_RANK": "1", "PMI_SIZE": "2"},
-    "horovodrun": {"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2"},
-    "srun": {"SLURM_PROCID": "1", "SLURM_NTASKS": "2"},
-    "": {"RANK": "1", "WORLD_SIZE": "2"},
-}
-
-
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_ranks_that_a_launcher_numbers_by_variables(tmp_path: Path, launcher: str) -> None:
-    variables = LAUNCHERS[launcher]
-    rank, size = variables
+def test_ranks_that_a_launcher_numbers_by_variables(tmp_path: Path) -> None:
+    """Other launchers only have other variables (tests/unit/rank/test_numbers.py)."""
+    launcher, rank, size = "srun", "SLURM_PROCID", "SLURM_NTASKS"
     file = tmp_path / "train.py"
     meet = f'"gloo", init_method="file://{tmp_path / "store"}"'
     numbers = f'rank=int(os.environ["{rank}"]), world_size=int(os.environ["{size}"])'
@@ -649,8 +624,8 @@ def test_ranks_that_a_launcher_numbers_by_variables(tmp_path: Path, launcher: st
         f"import os\nimport torch.distributed as dist\ndist.init_process_group({meet}, {numbers})\n"
     )
     file.write_text(f"{body}dist.barrier()\nprint('ended', flush=True)\n")
-    command = stand_in(tmp_path / (launcher or "launch"))
-    job = Job(tmp_path / "job", "--", command, " ".join(variables), file, PYTHONUNBUFFERED="")
+    command = stand_in(tmp_path / launcher)
+    job = Job(tmp_path / "job", "--", command, f"{rank} {size}", file, PYTHONUNBUFFERED="")
     status, output, errors = job.end()
     assert (status, output) == (0, "ended\n" * 2), errors
     recorded = RecordedJob.load(job.folder)
@@ -781,6 +756,7 @@ def test_a_command_without_ranks_and_a_folder_that_cannot_be_made(tmp_path: Path
     _, _, errors = Job(tmp_path / "ignored", "--", *ignored).end()
     assert "no rank was seen: no process of this command imported torch" in errors
     (tmp_path / "file").write_text("")
-    status, output, errors = Job(tmp_path / "file" / "job", "--", sys.executable, "-c", say).end()
+    quiet = "print('alone'); raise SystemExit(3)"
+    status, output, errors = Job(tmp_path / "file" / "job", "--", sys.executable, "-c", quiet).end()
     assert (status, output) == (3, "alone\n")
     assert "the job is not recorded" in errors

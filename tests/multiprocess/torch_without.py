@@ -41,6 +41,8 @@ def remove(name: str) -> None:
 def main() -> None:
     """Answer until the socket closes."""
     import cloudpickle  # noqa: F401
+    import IPython.core.interactiveshell  # noqa: F401
+    import psutil  # noqa: F401
     import stack_data  # noqa: F401
     import torch._dynamo
     import torch.distributed._composable_state

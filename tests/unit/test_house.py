@@ -64,9 +64,15 @@ def test_nothing_names_the_machine_it_was_written_on(root: Path) -> None:
     assert not found
 
 
+#: Most files have no handler of everything, and need not be parsed.
+_BROAD = re.compile(r"\bexcept\b[\s(]*(?::|(?:Base)?Exception\b)")
+
+
 def test_no_exception_is_swallowed(root: Path) -> None:
     silent = []
     for path in python_files(root):
+        if not _BROAD.search(path.read_text()):
+            continue
         for node in ast.walk(parsed(path)):
             if not isinstance(node, ast.ExceptHandler):
                 continue

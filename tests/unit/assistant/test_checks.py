@@ -16,6 +16,12 @@ from ddt_notebook.model import Cell, Fact, RankError, RankReport, Snapshot
 from ddt_notebook.preflight import versions
 from ddt_notebook.preflight.processes import Ended
 
+#: What gloo raises with GLOO_SOCKET_IFNAME=eth99.
+NO_INTERFACE = (
+    "RuntimeError: [enforce fail at ../third_party/gloo/gloo/transport/tcp/device.cc:84] "
+    "ifa != nullptr. Unable to find address for: eth99"
+)
+
 
 @pytest.fixture
 def session() -> Iterator[Session]:
@@ -52,7 +58,10 @@ def test_before_any_run_only_checks_of_the_machine_are_offered() -> None:
         checks.check(find("alone"))
 
 
-def test_the_check_of_a_group_that_forms() -> None:
+def test_the_check_of_a_group_that_forms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes form it in tests/unit/test_doctor.py, where one group cannot be formed, too."""
+    asked: list[tuple[str, int]] = []
+    monkeypatch.setattr(checks, "form_group", lambda *group: asked.append(group))
     question = find("group")
     assert "2 fresh processes form a group (gloo)" in checks.offer(question)
     steps: list[str] = []
@@ -60,10 +69,12 @@ def test_the_check_of_a_group_that_forms() -> None:
     assert name_of(answer, question) == "yes"
     assert kind_of(answer) == "group-works"
     assert steps == ["forming a group of 2 processes …"]
+    assert asked == [("gloo", 2)]
 
 
 def test_the_check_of_a_group_that_does_not_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth99")
+    ended = Ended(1, "", f"Traceback (most recent call last):\n{NO_INTERFACE}\n")
+    monkeypatch.setattr(checks, "form_group", lambda *_: ended)
     answer = checks.check(find("group"))
     assert kind_of(answer) == "group-failed"
     assert name_of(answer, find("group")) == "no"
