@@ -80,8 +80,9 @@ def _sampler_seeds(fact: Fact) -> str:
 
 def _undivided_loader(fact: Fact) -> str:
     values = fact.values
+    made = f", made at {fact.place.label}" if fact.place is not None else ""
     return (
-        f"{values['loader']}: {values['dataset']} of {values['universe']} with "
+        f"{values['loader']}{made}: {values['dataset']} of {values['universe']} with "
         f"{values['sampler'] or 'no sampler'} on each rank; in the last epoch "
         f"{values['covered']:,} different samples were handed out, {values['overlap']:,} of them "
         "to more than one rank"

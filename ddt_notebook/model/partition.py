@@ -61,6 +61,8 @@ class Epoch:
         each epoch.
     trained
         How many backward passes began during it.
+    trained_first
+        After which of the first batches a backward pass began, as bits: 5 for the first and third.
     where
         The line of the loop, None if no code of the user contains it.
     waited_s, lasted_s
@@ -84,6 +86,7 @@ class Epoch:
     resumed_from: int | None = None
     made: int = 1
     trained: int = 0
+    trained_first: int = 0
     where: Position | None = None
     waited_s: float = 0.0
     lasted_s: float = 0.0

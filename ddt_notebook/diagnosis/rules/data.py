@@ -314,6 +314,7 @@ def same_data(context: Context) -> Iterator[Finding]:
             facts=[
                 Fact(
                     kind="undivided-loader",
+                    place=context.place(first.made_at, "created"),
                     values={
                         "loader": shared.name,
                         "dataset": first.dataset,

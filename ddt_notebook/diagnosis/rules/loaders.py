@@ -46,11 +46,12 @@ class Shared:
 
     @property
     def trains(self) -> bool:
-        """Whether every rank trained on all that it got, and not only on a part of it."""
-        return all(
-            epoch.trained * len(self.loaders) > epoch.batches
-            for epoch in (loader.epochs[-1] for loader in self.loaders.values())
-        )
+        """Whether every rank trained on all that it got, and not only on a part of its own."""
+        last = [loader.epochs[-1] for loader in self.loaders.values()]
+        chosen = {epoch.trained_first for epoch in last if epoch.trained}
+        if all(epoch.trained for epoch in last) and len(chosen) == 1 and any(chosen):
+            return True
+        return all(epoch.trained * len(self.loaders) > epoch.batches for epoch in last)
 
     def first(self) -> LoaderPartition:
         """Return the loader of the lowest rank."""

@@ -43,7 +43,8 @@ from .held_samples import held
 _MAX_LOADERS = 16
 _MAX_EPOCHS = 20
 _MAX_INDICES = 2_000_000
-#: How many of an epoch's first samples are kept by index, and how many by content.
+#: How many first samples of an epoch are kept by index, and batches by whether they were trained,
+#: and how many samples by content.
 _FIRST, _WITH_CONTENT = 64, 64
 #: For how many batches the first sample's content is kept, if samples have no index.
 _HEADS = 16
@@ -74,6 +75,8 @@ class Pass:
     waited_s: float = 0.0
     lasted_s: float = 0.0
     trained: int = 0
+    #: The first batches after which a training pass began, as bits.
+    trained_first: int = 0
     #: How many batches an evaluation took that a library makes between training passes.
     evaluated: int = 0
     #: How many samples the last batch had.
@@ -90,6 +93,7 @@ class Pass:
     steps_before: int = 0
     _first_at: float = 0.0
     _backwards: int = field(default_factory=lambda: training.RECORD.backwards)
+    _passes_before: int = 0  #: training passes of the loop before its last batch
     _iterator: weakref.ref[Any] | None = None
 
     @property
@@ -116,12 +120,19 @@ class Pass:
         """Note the epoch's duration and its number of training passes, unless it has ended."""
         if self._iterator is not None:
             passes = training.RECORD.backwards - self._backwards
+            self._note_trained(passes)
             self.trained = passes if self.evaluated < max(self.batches, 1) else 0
             self.lasted_s = time.monotonic() - self._first_at if self.batches else 0.0
             if self.resumed is not None:
                 epoch, optimizer = self.resumed
                 stepped = training.RECORD.steps_of(optimizer()) > self.steps_before
                 self.resumed_from = epoch if stepped else None
+
+    def _note_trained(self, passes: int) -> None:
+        """Note whether a training pass began since the last batch, if it is one of the first."""
+        if passes > self._passes_before and 0 < self.batches <= _FIRST:
+            self.trained_first |= 1 << (self.batches - 1)
+        self._passes_before = passes
 
     def resume(self, resumed: tuple[int, weakref.ref[Any]] | None) -> None:
         """Note from which epoch of a checkpoint an optimizer was restored before this pass."""
@@ -157,6 +168,8 @@ class Pass:
             self.waited_s += got_at - asked_at
         else:
             self._first_at = got_at
+        if self.batches <= _FIRST:
+            self._note_trained(training.RECORD.backwards - self._backwards)
         self.batches += 1
         self.evaluated += RECORD.evaluating
         wanted = len(self.content) < _WITH_CONTENT

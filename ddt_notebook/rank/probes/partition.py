@@ -117,6 +117,7 @@ def _epoch(log: LoaderLog, one: Pass) -> Epoch:
         resumed_from=one.resumed_from,
         made=one.made,
         trained=one.trained,
+        trained_first=one.trained_first,
         where=one.where,
         waited_s=round(one.waited_s, 6),
         lasted_s=round(one.lasted_s, 6),

@@ -271,6 +271,20 @@ class TestWholeDataEverywhere:
         place = finding.places[1]
         assert (place.cell, place.line, place.role) == (CELL, 2, "loops")
 
+    @pytest.mark.parametrize(("second", "told"), [(0b11, True), (0b1100, False)])
+    def test_is_found_if_all_train_on_the_same_half_of_the_batches(
+        self, second: int, told: bool
+    ) -> None:
+        """A loop may count its steps for divided data, and leave out the batches that follow."""
+        parts = [
+            loader(ALL, epochs=(epoch(ALL, trained=2, trained_first=bits),), made_at=at(1))
+            for bits in (0b11, second)
+        ]
+        report = diagnose(scene(*parts))
+        assert causes(report) == [("no-distributed-sampler", [0, 1])] * told
+        if told:
+            assert facts(report.findings[0])["undivided-loader"].place.line == 1
+
     def test_is_not_reported_for_files_of_their_own(self) -> None:
         other = epoch(ALL[:-1], content=())
         own = loader(ALL[:-1], epochs=(other,), dataset_size=SIZE - 1, universe=SIZE - 1)
