@@ -30,6 +30,14 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         f"{ranks_text(f.ranks)} train with other values of "
         f"{count(f.values['buffers'], 'buffer')}: {', '.join(f.values['names'])}"
     ),
+    "engine-parameters-in-another-order": (
+        "the optimizers of {ranks} hold the parameters in different orders, and each rank updates "
+        "a part of all of them joined: the parts belong to other parameters on the other ranks"
+    ),
+    "engine-parameters-apart": lambda f: (
+        f"{ranks_text(f.ranks)} compute with other values of "
+        f"{count(f.values['parameters'], 'parameter')}: {', '.join(f.values['names'])}"
+    ),
     "engines-take-the-same": "the engines of {ranks} train on the same samples",
     "stages-read-apart": (
         "the first and the last stage of a pipeline, {ranks}, read different batches: the labels "
@@ -49,6 +57,14 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "buffers-not-broadcast": (
         "the values on {ranks} were not changed since deepspeed.initialize{at}, which makes "
         "parameters equal on all ranks, and no buffers"
+    ),
+    "parameters-divided-as-one": (
+        "the engine{at} joins the parameters in the order of the optimizer's groups, and divides "
+        "the result among {ranks}"
+    ),
+    "engine-parameters-before": (
+        "they differed before step {step} of the engine{at}, which makes parameters equal on "
+        "{ranks} as it is made"
     ),
     "samples-came-again": (
         "samples of the first batch came again on {ranks}: they are data, and not drawn for a pass"

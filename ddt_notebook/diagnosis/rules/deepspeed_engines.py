@@ -15,9 +15,13 @@ from ddt_notebook.model import Call, Fact, Finding, Place
 from ddt_notebook.model.frameworks.deepspeed import (
     ENGINE,
     ENGINE_HOLDS,
+    ENGINE_READY,
     ENGINE_TAKES,
+    ENGINE_TRAINS,
     ENGINE_USES,
     LOSS_DIVIDED,
+    MEMBERS,
+    ORDER,
     STAGE_READS,
     StageData,
 )
@@ -32,6 +36,8 @@ _MOST_NAMED, _MICRO_BATCHES = 4, 3
 _DIFFERENT_INPUTS = 3
 #: What differs in the optimizer's steps, not in what the engine does around them.
 _OF_ENGINE = re.compile(r"zero_|gradient_|train_|fp16|bf16")
+#: Methods of tensors that change no values, in spite of their names.
+_NO_WRITES = frozenset({"requires_grad_", "detach_", "retain_grad_"})
 #: What an optimizer keeps of the learning rate that it was given.
 _FOLLOWS = "initial_"
 
@@ -117,6 +123,106 @@ def _engines(context: Context, noted: dict[int, Noted]) -> dict[int, Place | Non
             if call.op == ENGINE and call.sequence == one["engine"]:
                 found[rank] = context.place(call.where, "created")
     return found if len(found) == len(noted) else {}
+
+
+def order_apart(context: Context) -> Iterator[Finding]:
+    """Report optimizers that join the parameters in another order on each rank to divide them.
+
+    Each rank then updates what is another parameter to the others, since all sizes fit.
+    """
+    ready: dict[tuple[Any, ...], dict[int, tuple[Noted, Call]]] = defaultdict(dict)
+    for rank, (one, call) in _noted(context, ENGINE_READY):
+        if ORDER in one and rank in one.get(MEMBERS, ()):
+            ready[(call.sequence, *one[MEMBERS])][rank] = one, call
+    for found in ready.values():
+        if len({one[ORDER] for one, _ in found.values()}) < 2:
+            continue
+        engines = {rank: {"engine": call.sequence} for rank, (_, call) in found.items()}
+        made = _made_optimizers(context, found)
+        yield conclude(
+            "D.2.4",
+            "engine-parameters-in-another-order",
+            cause="deepspeed-parameters-in-another-order",
+            ranks=found,
+            places=made or _engines(context, engines),
+            facts=[
+                Fact(
+                    kind="parameters-divided-as-one",
+                    place=_engines(context, engines).get(min(found)),
+                    ranks=tuple(found),
+                )
+            ],
+            confidence="certain",
+        )
+        return
+
+
+def _made_optimizers(context: Context, ranks: Collection[int]) -> dict[int, Place | None]:
+    """Return the lines that made the ranks' optimizers, if each has made one."""
+    made = {
+        training.rank: [one.made for one in training.optimizers if one.made]
+        for training in context.snapshot.training
+        if training.rank in ranks
+    }
+    if len(made) < len(ranks) or any(len(lines) != 1 for lines in made.values()):
+        return {}
+    return {rank: context.place(lines[0], "created") for rank, lines in made.items()}
+
+
+def parameters_apart(context: Context) -> Iterator[Finding]:
+    """Report engines that average gradients together, and compute with other parameters.
+
+    DeepSpeed makes parameters equal as it makes an engine and, from ZeRO-1 on, after each step.
+    """
+    if any(True for rule in (settings_apart, order_apart) for _ in rule(context)):
+        return
+    for held in reversed(_together(context, ENGINE_TRAINS, "engine", "group", "step")):
+        first = held[min(held)][0]
+        names = [
+            name
+            for name, value in first["parameters"].items()
+            if any(one["parameters"].get(name, value) != value for one, _ in held.values())
+        ]
+        if not names:
+            continue
+        written = next((at for name in names if (at := _written(context, name)) is not None), None)
+        steps = {rank: context.place(call.where, "steps") for rank, (_, call) in held.items()}
+        yield conclude(
+            "D.2.5",
+            "engine-parameters-apart",
+            cause="model-reset-on-one-rank",
+            ranks=held,
+            values={"names": tuple(names[:_MOST_NAMED]), "parameters": len(names)},
+            places=dict.fromkeys(held, written) if written is not None else steps,
+            facts=[
+                Fact(
+                    kind="engine-parameters-before",
+                    place=steps[min(held)],
+                    ranks=tuple(held),
+                    values={"step": first["step"]},
+                )
+            ],
+            confidence="likely",
+        )
+        return
+
+
+def _written(context: Context, name: str) -> Place | None:
+    """Return the only line that writes to a parameter of this name in place."""
+    last, found = name.rpartition(".")[2], []
+    for node in context.program.nodes:
+        match node:
+            case ast.Call(func=ast.Attribute(value=written, attr=method)):
+                if not method.endswith("_") or method in _NO_WRITES or method.endswith("__"):
+                    continue
+            case ast.Assign(targets=[ast.Attribute(attr="data") as written]):
+                pass
+            case _:
+                continue
+        inside = {one.attr for one in ast.walk(written) if isinstance(one, ast.Attribute)}
+        if last in inside:
+            found.append(node)
+    return context.program.place(found[0], "changes") if len(found) == 1 else None
 
 
 def buffers_apart(context: Context) -> Iterator[Finding]:
@@ -342,4 +448,12 @@ def _together(context: Context, op: str, *keys: str) -> list[dict[int, tuple[Not
     return [one for one in reversed(found.values()) if len(one) > 1]
 
 
-RULES = (settings_apart, buffers_apart, same_samples, stages_read_apart, divided_twice)
+RULES = (
+    settings_apart,
+    order_apart,
+    parameters_apart,
+    buffers_apart,
+    same_samples,
+    stages_read_apart,
+    divided_twice,
+)

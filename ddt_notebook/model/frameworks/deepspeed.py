@@ -26,6 +26,8 @@ LATE_STEP = "engine.step"
 #: in place of a reduce operation: the number of the engine and the group that averages its
 #: gradients, with the settings or the buffers' fingerprints.
 ENGINE_USES, ENGINE_HOLDS = "engine.step's settings", "engine's buffers"
+#: Fingerprints of parameters before some of an engine's steps, by name, also as JSON.
+ENGINE_TRAINS = "engine.step's parameters"
 #: Fingerprints of an engine's first inputs, which are samples of data: they are parts of the named
 #: data, or their rows came again later.
 ENGINE_TAKES = "engine's inputs"
@@ -34,8 +36,9 @@ STAGE_READS = "engine.train_batch's data"
 #: The loss was divided already by the passes that the engine divides it by; this number stands in
 #: place of a reduce operation.
 LOSS_DIVIDED = "engine.backward of a divided loss"
-#: What an engine that is ready shows: the ranks that average its gradients.
-MEMBERS = "members"
+#: What an engine that is ready shows: the ranks that average its gradients, and a digest of the
+#: order of the parameters that its optimizer divides among them as one.
+MEMBERS, ORDER = "members", "order"
 
 
 class StageData(NamedTuple):

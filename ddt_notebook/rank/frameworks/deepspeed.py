@@ -11,6 +11,7 @@ import gc
 import json
 import sys
 import weakref
+import zlib
 from collections import Counter
 from dataclasses import dataclass
 from types import ModuleType
@@ -24,6 +25,7 @@ from ...model.frameworks.deepspeed import (
     LATE_STEP,
     LOAD_CHECKPOINT,
     MEMBERS,
+    ORDER,
     SAVE_CHECKPOINT,
     ZERO_INIT,
 )
@@ -50,6 +52,8 @@ _SETTINGS = {
 }
 #: Gathered parameters of which it is looked whether they change, and elements of each.
 _MOST_GATHERED, _ELEMENTS = 8, 4096
+#: Attributes of optimizers that hold parameters in the order in which they are joined and divided.
+_DIVIDED_AS_ONE = ("bit16_groups", "bf16_groups")
 #: Variables of engines that a note names.
 _MOST_NAMED = 8
 #: Characters of a checkpoint's tag that are recorded, and steps that have to be alike.
@@ -278,6 +282,7 @@ class DeepSpeed(Framework):
             __tracebackhide__ = True
             if (passes := self._passes.get(id(self_))) is not None:
                 self._steps(self_, passes)
+            self._values.steps(self_)
             try:
                 result = step(self_, *args, **kwargs)
             except TypeError:
@@ -356,12 +361,17 @@ def _contents(parameters: Any) -> list[int]:
     return []
 
 
-def _members(engine: Any) -> dict[str, list[int]]:
-    """The ranks that average an engine's gradients."""
-    found: dict[str, list[int]] = {}
+def _members(engine: Any) -> dict[str, Any]:
+    """The ranks that average an engine's gradients, and how they divide its parameters."""
+    found: dict[str, Any] = {}
     with left_out():  # another version of DeepSpeed
         ranks_of = sys.modules["deepspeed.comm.comm"].get_all_ranks_from_group
         found[MEMBERS] = list(ranks_of(engine.data_parallel_group))
+        names = {id(one): name for name, one in engine.module.named_parameters()}
+        for groups in (getattr(engine.optimizer, name, None) for name in _DIVIDED_AS_ONE):
+            if groups:
+                order = [[names.get(id(one)) for one in group] for group in groups]
+                found[ORDER] = zlib.crc32(repr(order).encode())
     return found
 
 

@@ -20,13 +20,14 @@ import torch
 from ...model.frameworks.deepspeed import (
     ENGINE_HOLDS,
     ENGINE_TAKES,
+    ENGINE_TRAINS,
     ENGINE_USES,
     LOSS_DIVIDED,
     STAGE_READS,
     StageData,
 )
 from ..probes import evaluations, loss_graph
-from ..probes.fingerprints import choose, joint_content, on_cpu, shape_text
+from ..probes.fingerprints import choose, joint_content, on_cpu, shape_text, sketches
 from ..probes.objects import optimizer_settings
 from ..user_signals import left_out
 from .repeated_inputs import RepeatedInputs
@@ -37,6 +38,8 @@ _MOST_SETTINGS, _MOST_MODULES, _LONGEST = 24, 2000, 80
 _LAST_NOTED = 64
 #: Micro-batches of a pipeline, and passes of an engine, that are looked at.
 _MICRO_BATCHES, _PASSES = 4, 2
+#: The stage of ZeRO from which on a rank holds only parts of the parameters.
+_PARTITIONED = 3
 #: Elements of a tensor of which it is looked whether they differ.
 _ELEMENTS = 4096
 
@@ -50,6 +53,9 @@ class _Engine:
     #: Fingerprints of its buffers as it was made, until its first step.
     buffers: dict[str, int] | None = None
     steps: int = 0
+    #: Parameters that have to be equal, by name; none if ranks have their own.
+    parameters: dict[str, torch.nn.Parameter] = field(default_factory=dict)
+    looked_before: int = -1  #: the step before which that was done last
     micro_batches: int = 0
     divided: list[bool] = field(default_factory=list)
     #: Its inputs, while it is not known whether they are samples that come again.
@@ -80,6 +86,21 @@ class EngineValues:
         if group and not getattr(engine, "has_moe_layers", False):
             with left_out():  # another version of DeepSpeed
                 known.buffers = _buffers(engine.module)
+                if engine.zero_optimization_stage() < _PARTITIONED:
+                    known.parameters = _chosen_parameters(engine.module)
+
+    def steps(self, engine: Any) -> None:
+        """Note, before some of an engine's steps, the parameters with which it has computed."""
+        known = self._engines.get(id(engine))
+        if known is None or not known.parameters:
+            return
+        step = getattr(engine, "global_steps", 0) + 1
+        if step == known.looked_before or step > _LAST_NOTED or step & (step - 1):
+            return
+        known.looked_before = step
+        with left_out():
+            held = dict(zip(known.parameters, sketches(known.parameters.values()), strict=True))
+            self._write(ENGINE_TRAINS, known, step=step, parameters=held)
 
     def stepped(self, engine: Any, settings: Callable[[], dict[str, Any]]) -> None:
         """Note what an engine has used in a step, and which buffers it holds since it was made.
@@ -180,6 +201,12 @@ def _buffers(model: torch.nn.Module) -> dict[str, int]:
     names = list(found)
     chosen = {names[at]: on_cpu([found[names[at]]]) for at in choose(len(names))}
     return {name: joint_content(tensors) for name, tensors in chosen.items() if tensors}
+
+
+def _chosen_parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """Some of a model's parameters by name."""
+    named = list(islice(model.named_parameters(), _MOST_MODULES))
+    return {named[at][0][-_LONGEST:]: named[at][1] for at in choose(len(named))}
 
 
 def _data(part: Any) -> StageData | None:

@@ -12,7 +12,9 @@ from ddt_notebook.model import Call, Finding
 from ddt_notebook.model.frameworks.deepspeed import (
     ENGINE,
     ENGINE_HOLDS,
+    ENGINE_READY,
     ENGINE_TAKES,
+    ENGINE_TRAINS,
     ENGINE_USES,
     LOSS_DIVIDED,
     STAGE_READS,
@@ -97,6 +99,62 @@ def test_engines_that_take_the_same_samples(other: tuple[int, ...], group: int, 
     assert [(one.symptom, one.cause) for one in findings] == (
         [("D.2.2", "no-distributed-sampler")] * told
     )
+
+
+@pytest.mark.parametrize(
+    ("order", "members", "told"),
+    [(5, (0, 1), True), (4, (0, 1), False), (5, (1,), False), (None, (0, 1), False)],
+    ids=["other", "same", "of another model's part", "not divided as one"],
+)
+def test_optimizers_with_another_order(
+    order: int | None, members: tuple[int, ...], told: bool
+) -> None:
+    ready = [
+        noted(ENGINE_READY, members=(0, 1), order=4),
+        noted(ENGINE_READY, members=members, order=order)
+        if order is not None
+        else noted(ENGINE_READY, members=members),
+    ]
+    causes = [one.cause for one in found(*((one,) for one in ready))]
+    assert causes == ["deepspeed-parameters-in-another-order"] * told
+
+
+def trains(step: int, *, group: int = 7, **parameters: int) -> Call:
+    return noted(ENGINE_TRAINS, engine=1, group=group, step=step, parameters=parameters)
+
+
+@pytest.mark.parametrize(
+    ("other", "group", "told"),
+    [((1, 2, 9), 7, [4]), ((1, 8, 9), 7, [2]), ((1, 2, 3), 7, []), ((1, 8, 9), 8, [])],
+    ids=["before the third look", "earlier", "equal", "of another model's part"],
+)
+def test_engines_with_other_parameters(other: tuple[int, ...], group: int, told: list[int]) -> None:
+    steps = (1, 2, 4)
+    mine = [trains(n, w=held, b=0) for n, held in zip(steps, (1, 2, 3), strict=True)]
+    theirs = [trains(n, group=group, w=held, b=0) for n, held in zip(steps, other, strict=True)]
+    findings = found(tuple(mine), tuple(theirs))
+    assert [(one.symptom, one.cause) for one in findings] == (
+        [("D.2.5", "model-reset-on-one-rank")] * len(told)
+    )
+    for step, finding in zip(told, findings, strict=True):
+        assert finding.values == {"names": ("w",), "parameters": 1}
+        assert fact(finding, "engine-parameters-before").values == {"step": step}
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ("x = 1\nif rank == 0:\n    net.w.data.clamp_(0, 1)\n", 3),
+        ("net.module.w.data = old\n", 1),
+        ("net.w.requires_grad_(False)\nstep()\nengine.step()\n", 3),
+        ("net.w.fill_(1)\nnet.w.zero_()\nengine.step()\n", 3),
+    ],
+    ids=["in place", "assigned", "not written", "written twice"],
+)
+def test_the_line_that_writes_to_a_parameter_is_named(source: str, line: int) -> None:
+    calls = [(trains(1, w=held),) for held in (1, 2)]
+    (finding,) = found(*calls, source=source)
+    assert [place.line for place in finding.places.values()] == [line, line]
 
 
 def test_the_data_of_which_the_samples_are_parts_is_named() -> None:
