@@ -59,7 +59,7 @@ class RepeatedInputs:
             self.done = True
             return False
         if looks and len(self.first) == _FIRST:
-            self.taken_from = held_data.find(data[0], sys._getframe())
+            self.taken_from = held_data.find(data[0], sys._getframe(), short=True)
             if self.taken_from:
                 self.done = True
                 return True

@@ -25,6 +25,8 @@ _FRAMES, _OBJECTS, _ELEMENTS = 4, 512, 1 << 22
 #: Rows of a batch that are looked up, the most elements of a row that are compared, and how many
 #: elements and different ones a row needs: others may stand in an array by chance.
 _ROWS, _LENGTH, _SHORTEST, _DIFFERENT = 3, 32, 8, 4
+#: Elements that a row needs which is a whole row of an array.
+_SHORTEST_WHOLE = 5
 #: An array of data has more elements than this multiple of a batch.
 _TIMES = 4
 #: The latest files that NumPy has mapped: a function may map one anew for each batch.
@@ -66,28 +68,37 @@ def _mapped_arrays(numpy: Any, least: int) -> Iterator[tuple[str, Any]]:
             continue
 
 
-def find(batch: torch.Tensor, frame: FrameType | None) -> str:
-    """The variable that holds the data of which a batch is a part; empty if none was found."""
+def find(batch: torch.Tensor, frame: FrameType | None, *, short: bool = False) -> str:
+    """The variable that holds the data of which a batch is a part; empty if none was found.
+
+    Parameters
+    ----------
+    short
+        Whether to look up rows, too, that are so short that they have to be whole rows of an array.
+    """
     numpy = sys.modules.get("numpy")
-    rows = _rows(batch)
+    rows = _rows(batch, _SHORTEST_WHOLE if short else _SHORTEST)
     if not rows or numpy is None:
         return ""
     least = batch.numel() * _TIMES
     for name, array in chain(_arrays(frame, numpy, least), _mapped_arrays(numpy, least)):
         if (array.dtype.kind == "f") != (rows[0].dtype.kind == "f"):
             continue
-        flat = array.reshape(-1).astype(rows[0].dtype, copy=False)
-        if all(_stands_in(row, flat, numpy) for row in rows):
+        same = array.astype(rows[0].dtype, copy=False)
+        if len(rows[0]) < _SHORTEST:
+            if same.shape[1:] == batch.shape[1:] and all(_is_row(row, same) for row in rows):
+                return name
+        elif all(_stands_in(row, same.reshape(-1), numpy) for row in rows):
             return name
     return ""
 
 
-def _rows(batch: torch.Tensor) -> list[Any]:
+def _rows(batch: torch.Tensor, shortest: int) -> list[Any]:
     """The first rows that no array holds by chance; none if there are fewer than two."""
     if batch.dim() < 2 or not batch.is_cpu or batch.is_complex() or batch.dtype == torch.bfloat16:
         return []
     rows = (row.detach().reshape(-1)[:_LENGTH].numpy() for row in batch[: 4 * _ROWS])
-    apart = [r for r in rows if len(r) >= _SHORTEST and len({*r.tolist()}) >= _DIFFERENT]
+    apart = [r for r in rows if len(r) >= shortest and len({*r.tolist()}) >= _DIFFERENT]
     return apart[:_ROWS] if len(apart) > 1 else []
 
 
@@ -111,6 +122,11 @@ def _arrays(frame: FrameType | None, numpy: Any, least: int) -> Iterator[tuple[s
                 yield name, array
         elif opens and len(waiting) < _OBJECTS:
             waiting += [(f"{name}.{key}", one, False) for key, one in accumulated.parts(value)]
+
+
+def _is_row(row: Any, table: Any) -> bool:
+    """Whether an array has a row of these elements."""
+    return bool((table.reshape(len(table), -1) == row).all(1).any())
 
 
 def _stands_in(row: Any, flat: Any, numpy: Any) -> bool:

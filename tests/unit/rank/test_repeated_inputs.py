@@ -50,6 +50,12 @@ def test_other_inputs(batches: list[torch.Tensor]) -> None:
     assert not found(batches)
 
 
+def test_short_rows_have_to_be_whole_rows_of_the_data() -> None:
+    data = torch.arange(24 * 12.0).reshape(24, 12) + 1000
+    log = RepeatedInputs()
+    assert not any(log.passes([data[n : n + 3, 2:7]]) for n in range(0, 12, 3))
+
+
 def test_the_first_inputs_are_kept() -> None:
     log = RepeatedInputs()
     for batch in shuffled(2):
@@ -58,9 +64,10 @@ def test_the_first_inputs_are_kept() -> None:
     assert log.done
 
 
+@pytest.mark.parametrize("length", [12, 5])
 @pytest.mark.parametrize("held", [True, False], ids=["held", "made up"])
-def test_parts_of_data_that_the_program_holds_need_no_second_epoch(held: bool) -> None:
-    data = torch.arange(24 * 12.0).reshape(24, 12) + 1000
+def test_parts_of_data_that_the_program_holds_need_no_second_epoch(held: bool, length: int) -> None:
+    data = torch.arange(24.0 * length).reshape(24, length) + 1000
     log = RepeatedInputs()
     batches = [data[first : first + 3] + (0 if held else 0.5) for first in range(0, 12, 3)]
     assert [log.passes([batch]) for batch in batches] == [False] * 3 + [held]
