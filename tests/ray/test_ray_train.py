@@ -38,10 +38,15 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
     monkeypatch.chdir(tmp_path)
     started: list[Job] = []
 
-    def start(source: str, *options: str) -> Job:
+    def start(source: str, **environment: str) -> Job:
         Path("train.py").write_text(source)
-        command = ("--on-hang", "stop", *options, "--", sys.executable, "train.py")
-        settings = {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", **PATIENT}
+        command = ("--on-hang", "stop", "--", sys.executable, "train.py")
+        settings = {
+            "OMP_NUM_THREADS": "1",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            **PATIENT,
+            **environment,
+        }
         started.append(Job(tmp_path / "record", *command, **settings))
         return started[-1]
 
@@ -72,7 +77,8 @@ def _is_healthy(started: Job, expected: list[str]) -> None:
 
 
 def test_a_script_that_starts_ray_is_recorded_unchanged(job: Callable[..., Job]) -> None:
-    _is_healthy(job(LOADER), [BROADCAST, *[REPORT] * 3, BARRIER])
+    # else it would enter any cluster that runs on this machine
+    _is_healthy(job(LOADER, RAY_ADDRESS="local"), [BROADCAST, *[REPORT] * 3, BARRIER])
 
 
 def test_healthy_shards_stay_quiet(cluster: int, job: Callable[..., Job]) -> None:
