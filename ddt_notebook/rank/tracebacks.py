@@ -93,6 +93,7 @@ def describe_error(
             kind, text, frames = of[1], of[2], _positions(levels)
     elif (failed := _failed_at(error, text)) is not None:
         frames = (*frames, position(failed.file, failed.line, failed.function))
+    if hasattr(error, "experimental_payloads"):
         text = _OF_STEP.sub("", _ABOVE.sub("", text))
     if of := _MAKING_GRAPH.match(text):
         kind, text = of[2].rpartition(".")[2], textwrap.dedent(f"    {of[3]}").strip()
