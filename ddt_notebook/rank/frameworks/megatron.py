@@ -81,7 +81,7 @@ class Megatron(Framework):
         #: Of this run: the parts of the first model that was given to a step, of the second one, ….
         self._models: list[list[weakref.ref[Any]]] = []
         #: Optimizers of a program without schedules, what each rank holds whole, and how it began.
-        self._trained: list[tuple[weakref.ref[Any], dict[str, torch.Tensor], list[Given]]] = []
+        self._trained: list[tuple[Any, dict[str, torch.Tensor], list[Given]]] = []
         self._groups: dict[str, str] = {}
         self._last: Position | None = None  # the line of the last step
         self._calls: CallLog | None = None
@@ -373,15 +373,13 @@ class Megatron(Framework):
                 if not _is_divided(p) and getattr(p, "allreduce", True)
             }
             began = [*_whole(whole, 1, tensor, where)]
-            self._trained.append((weakref.ref(optimizer), whole, began))
+            self._trained.append((optimizer, whole, began))
 
     def _stepped(self) -> Iterator[tuple[Position | None, dict[str, torch.Tensor], list[Given]]]:
         """Those of them that took steps in this run: others may be of an earlier one."""
-        for held, whole, began in self._trained:
-            optimizer = held()
-            line = None if optimizer is None else training.RECORD.line_of(optimizer)
-            if line is not None and began:
-                yield line, whole, began
+        for optimizer, whole, began in self._trained:
+            if began and training.RECORD.steps_of(optimizer):
+                yield training.RECORD.line_of(optimizer) or began[0].where, whole, began
 
     def _sizes(self, given: Mapping[str, Any]) -> None:
         """Write them to the log of calls: a rank that waits for other groups may have to die."""

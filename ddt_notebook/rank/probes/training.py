@@ -188,9 +188,9 @@ class TrainingRecord:
         """The optimizers that this process has made and that still exist."""
         return list(self._optimizers)
 
-    def line_of(self, optimizer: Optimizer) -> Position | None:
+    def line_of(self, optimizer: Optimizer | None) -> Position | None:
         """The line of an optimizer's first step in this run; None if it took none."""
-        log = self._optimizers.get(optimizer)
+        log = self._optimizers.get(optimizer) if optimizer is not None else None
         return log.place if log is not None and log.run == self._run else None
 
     def steps_of(self, optimizer: Optimizer | None) -> int:
