@@ -105,7 +105,7 @@ def work():
     )
 )
 _REPORTS = "train.report(metrics, checkpoint=checkpoint)"
-_READS = "for batch in shard.iter_torch_batches(batch_size=8):"
+_TRAINS = 'loss = (model(batch["x"]).squeeze(1) - batch["x"].sum(1)).square().mean()'
 #: A program, the symptom, the ranks, and a line that the finding has to name.
 FAULTS = {
     "a collective of one worker": (
@@ -149,6 +149,6 @@ FAULTS = {
         ),
         "C.7",
         [0, 1],
-        _READS,
+        _TRAINS,
     ),
 }
