@@ -27,7 +27,7 @@ from .tensorflow_lines import users_position
 _MODEL, _SAVES = "tf_keras.src.engine.training", ("save", "save_weights")
 #: Names of the argument that says where to.
 _FILES = ("filepath", "file_prefix", "export_dir")
-#: Curves that are kept, and points of a curve.
+#: Curves and writers that are kept, and points of a curve.
 _MOST, _MOST_POINTS = 50, 4
 
 
@@ -64,6 +64,8 @@ class FileRecord:
         def create_summary_file_writer(writer: Any, logdir: Any, *args: Any, **kwargs: Any) -> Any:
             with left_out():  # a folder that is known in a graph only
                 folder = os.path.realpath(os.fsdecode(logdir.numpy()))
+                if len(self._folders) == _MOST:
+                    del self._folders[next(iter(self._folders))]
                 self._folders[id(writer)] = writer, folder
             return creates(writer, logdir, *args, **kwargs)
 
