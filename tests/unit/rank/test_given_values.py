@@ -68,7 +68,7 @@ def test_calls_of_a_frameworks_optimizer_are_not_the_users_own(
     call: Any = _frame
     for file in files:
         call = _in(file if "/" in file else f"/x/site-packages/horovod/torch/{file}", call)
-    code: CodeType = compile("found = call()", "/home/user/train.py", "exec")
+    code: CodeType = compile("found = call()", "/project/train.py", "exec")
     names = {"call": call}
     exec(code, names)
     frame: Any = names["found"]
