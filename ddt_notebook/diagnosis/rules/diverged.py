@@ -502,7 +502,9 @@ def _not_optimized(context: Context, group: Replicas) -> Finding | None:
 
 def _written_at(context: Context, name: str) -> list[Fact]:
     """Return the line that writes into a parameter in place, if the program has one such line."""
+    cell = Document.of(context.snapshot.cell).name
     lines = written_in_place(context.program, name)
+    lines = [one for one in lines if one.file == cell] or lines  # an earlier cell's may be old
     return [Fact(kind="written-in-place", place=lines[0])] if len(lines) == 1 else []
 
 
