@@ -18,8 +18,10 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 import psutil
@@ -149,7 +151,12 @@ class Lab:
         wanted = json.loads((self.folder / name).read_text())["metadata"]["kernelspec"]["name"]
         if self.kept and wanted == _KERNEL:
             session, _ = self.kept.popitem()
-            self._rename(session, name)
+            try:
+                self._rename(session, name)
+            except HTTPError as error:
+                if error.code != HTTPStatus.NOT_FOUND:
+                    raise
+                # its kernel has ended meanwhile: the front end starts another one
 
     def _becomes_new(self, kernel: dict[str, str]) -> bool:
         """Whether a kernel of Python is idle, and nothing of this test is left in it."""

@@ -80,7 +80,7 @@ def test_steps_are_found_and_buckets_labelled(ranks: Ranks) -> None:
         assert met.first.where is not None
         assert "backward()" in met.first.where.code
         assert met.transfer_s is not None
-        assert 0 < met.transfer_s < 0.1
+        assert 0 < met.transfer_s < result.duration_s
         assert met.bytes_per_s is not None
 
 

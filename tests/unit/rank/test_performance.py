@@ -26,7 +26,8 @@ def spent(seconds: float, *, busy: bool) -> RankPerformance:
 def test_sleep_counts_neither_as_computing_nor_as_queueing() -> None:
     measured = spent(0.2, busy=False)
     assert measured.cpu_s < 0.1
-    assert (measured.queued_s or 0.0) < 0.1
+    # on a busy machine, a thread that wakes up waits for a processor
+    assert (measured.queued_s or 0.0) < measured.ran_s - 0.1
 
 
 def test_work_counts_as_computing_or_as_queueing() -> None:
