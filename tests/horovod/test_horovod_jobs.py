@@ -11,7 +11,6 @@ import pytest
 
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.jobs.recorded_job import snapshot_of_folder
-from ddt_notebook.model import Snapshot
 from tests.multiprocess.test_jobs import Job
 
 from .horovod_programs import FAULTS, JOINS, MNIST, PROCESS_SETS
@@ -43,18 +42,10 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[s
         one.kill()
 
 
-def _reported(job: Job) -> Snapshot:
-    _, errors = job.process.communicate(timeout=_LIMIT_S)
-    assert not [*job.folder.glob("*.failed")], errors
-    saved = sorted(job.folder.glob("report-*.ddt.json"))
-    assert saved, errors
-    return Snapshot.load(saved[-1])
-
-
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_healthy_job_stays_quiet(job: Callable[[str], Job], name: str) -> None:
     started = job(HEALTHY[name])
-    snapshot = _reported(started)
+    snapshot = started.reported(_LIMIT_S)
     report = diagnose(snapshot)
     assert (snapshot.framework, snapshot.world_size, snapshot.outcome) == ("horovod", 2, "ok")
     assert not report.findings, report.findings
@@ -65,7 +56,7 @@ def test_a_healthy_job_stays_quiet(job: Callable[[str], Job], name: str) -> None
 @pytest.mark.parametrize("name", AS_JOBS)
 def test_a_fault_of_a_job_is_named_at_the_users_line(job: Callable[[str], Job], name: str) -> None:
     source, symptom, ranks, named = FAULTS[name]
-    snapshot = _reported(job(source))
+    snapshot = job(source).reported(_LIMIT_S)
     (finding,) = diagnose(snapshot).findings
     number = next(n for n, line in enumerate(source.splitlines(), 1) if line.strip() == named)
     told = {place.line for place in finding.places.values()}

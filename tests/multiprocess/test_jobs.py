@@ -112,6 +112,14 @@ class Job:
         output, errors = self.process.communicate(timeout=LIMIT_S)
         return self.process.returncode, output, errors
 
+    def reported(self, limit_s: float) -> ddt.Snapshot:
+        """What it saved last, when it has ended; no rank may have failed to record itself."""
+        _, errors = self.process.communicate(timeout=limit_s)
+        assert not [*self.folder.glob("*.failed")], errors
+        saved = sorted(self.folder.glob("report-*.ddt.json"))
+        assert saved, errors
+        return ddt.Snapshot.load(saved[-1])
+
     def kill(self) -> None:
         """End what is left of the command and of its ranks, as if all at once.
 

@@ -11,7 +11,6 @@ import pytest
 
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.jobs.recorded_job import snapshot_of_folder
-from ddt_notebook.model import Snapshot
 from ddt_notebook.model.frameworks.ray import BARRIER, BROADCAST, REPORT
 from tests.multiprocess.ray_clusters import PATIENT, own_cluster
 from tests.multiprocess.test_jobs import Job
@@ -55,16 +54,8 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
         one.kill()
 
 
-def _reported(job: Job) -> Snapshot:
-    _, errors = job.process.communicate(timeout=_LIMIT_S)
-    assert not [*job.folder.glob("*.failed")], errors
-    saved = sorted(job.folder.glob("report-*.ddt.json"))
-    assert saved, errors
-    return Snapshot.load(saved[-1])
-
-
 def _is_healthy(started: Job, expected: list[str]) -> None:
-    snapshot = _reported(started)
+    snapshot = started.reported(_LIMIT_S)
     report = diagnose(snapshot)
     assert (snapshot.world_size, snapshot.outcome) == (2, "ok"), str(report)
     assert not report.findings, str(report)
@@ -90,7 +81,7 @@ def test_a_fault_is_named_at_the_users_line(
     cluster: int, job: Callable[..., Job], name: str
 ) -> None:
     source, symptom, ranks, named = FAULTS[name]
-    report = diagnose(_reported(job(in_cluster(source))))
+    report = diagnose(job(in_cluster(source)).reported(_LIMIT_S))
     (finding,) = report.findings
     number = next(n for n, line in enumerate(source.splitlines(), 1) if line.strip() == named)
     told = {place.line for place in finding.places.values()}

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from ddt_notebook.diagnosis import diagnose
-from ddt_notebook.model import Snapshot
 from tests.multiprocess.test_jobs import Job
 from tests.trainers.programs import program
 
@@ -59,18 +58,10 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[s
         one.kill()
 
 
-def _reported(job: Job) -> Snapshot:
-    _, errors = job.process.communicate(timeout=_LIMIT_S)
-    assert not [*job.folder.glob("*.failed")], errors
-    saved = sorted(job.folder.glob("report-*.ddt.json"))
-    assert saved, errors
-    return Snapshot.load(saved[-1])
-
-
 def test_a_job_of_workers_records_what_a_session_does(job: Callable[[str], Job]) -> None:
     loss = "tf.nn.compute_average_loss(losses[:, 0], global_batch_size=16)"
     source = CUSTOM_LOOP.replace(loss, "tf.reduce_mean(losses)")
-    snapshot = _reported(job(source))
+    snapshot = job(source).reported(_LIMIT_S)
     assert (snapshot.framework, snapshot.world_size) == ("tensorflow", 2)
     assert [sum(call.op == "train_step()" for call in one.calls) for one in snapshot.ranks] == [
         6,
@@ -86,7 +77,7 @@ def test_a_job_of_workers_records_what_a_session_does(job: Callable[[str], Job])
 
 def test_a_job_that_hangs_is_named_and_stopped(job: Callable[[str], Job]) -> None:
     source = program(FIT, "at the end", 'if rank == 0:\n    model.save("saved")')
-    (finding,) = diagnose(_reported(job(source))).findings
+    (finding,) = diagnose(job(source).reported(_LIMIT_S)).findings
     assert (finding.symptom, finding.cause) == ("D.2.1", "tensorflow-chief-alone")
     assert (finding.ranks, finding.waiting) == ([1], [0])
     assert not any(fact.kind == "before-training" for fact in finding.facts)

@@ -829,7 +829,8 @@ def _are_equal(one: object, other: object) -> bool:
     """Whether two descriptions of a call's arguments are equal."""
     try:
         return one == other
-    except Exception:  # noqa: BLE001  (an argument may be anything, which torch will refuse)
+    except Exception as error:  # noqa: BLE001  (an argument may be anything; torch will refuse it)
+        let_through(error)
         return False
 
 

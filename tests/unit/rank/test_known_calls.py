@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,6 @@ from ddt_notebook.wire.ring import RingReader, RingWriter
 
 #: One line makes all calls, so that nothing but their arguments tells them apart.
 _SOURCE = "def run(calls):\n    for make, args, kwargs in calls:\n        make(*args, **kwargs)\n"
-
-
-@pytest.fixture
-def group() -> Iterator[dist.ProcessGroup]:
-    """A process group of this process alone."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    try:
-        assert dist.group.WORLD is not None
-        yield dist.group.WORLD
-    finally:
-        dist.destroy_process_group()
 
 
 def _recorded(path: Path, calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]]) -> Any:

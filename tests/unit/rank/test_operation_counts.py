@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 import torch
 import torch.distributed as dist
 
@@ -13,17 +11,6 @@ from ddt_notebook.model.operations import COLLECTIVES
 from ddt_notebook.rank.probes.calls import CallLog
 from ddt_notebook.rank.probes.handles import Handles
 from ddt_notebook.wire.ring import DONE, RingReader, RingWriter
-
-
-@pytest.fixture
-def group() -> Iterator[dist.ProcessGroup]:
-    """A process group of this process alone."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    try:
-        assert dist.group.WORLD is not None
-        yield dist.group.WORLD
-    finally:
-        dist.destroy_process_group()
 
 
 def test_what_a_library_issues_in_between_belongs_to_no_call(
