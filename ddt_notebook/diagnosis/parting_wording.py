@@ -87,6 +87,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "stored-last": "{ranks} stored {name} last at {place}",
     "not-stored": "{ranks} did not store {name}",
     "called-back": _called_back,
+    "callback-stops": "{callback} asked the trainer to stop on {ranks} alone, within {place}",
     "messages-left-out": _messages_left_out,
     "thread-started": "the thread was started at {place}",
     "start-depends-on-rank": "it depends on the rank whether the thread is started: {place}",

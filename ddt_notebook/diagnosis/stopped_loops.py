@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddt_notebook.model import Call, RankReport
+from ddt_notebook.model import Call, Position, RankReport
 from ddt_notebook.model.frameworks import asks_to_stop
 from ddt_notebook.program.conditional_lines import condition_at
 from ddt_notebook.program.escape_paths import Reason
@@ -19,9 +19,12 @@ def stopped_alone(program: Program, caller: RankReport, absent: RankReport) -> R
     asked, other = _asked(absent), _asked(caller)
     if len(asked) <= len(other):
         return None
-    where = asked[len(other)].where
+    one = asked[len(other)]
+    where = one.where
     if where is None:
         return None
+    if one.reduce_op is not None:
+        return _by_callback(program, where, one.reduce_op, absent.rank)
     decision = condition_at(program, where)
     if decision is None:
         return None  # a callback of the library, whose condition is not the user's
@@ -38,6 +41,21 @@ def stopped_alone(program: Program, caller: RankReport, absent: RankReport) -> R
         place=program.place(decision, "passed"),
         rank=absent.rank,
         values={"stop_line": where.line},
+        priority=IN_CALLBACK,
+    )
+
+
+def _by_callback(program: Program, where: Position, callback: str, rank: int) -> Reason | None:
+    """A callback of the library, which decides by what this rank alone has seen."""
+    statement = program.statement_at(where)
+    if statement is None:
+        return None
+    return Reason(
+        cause="collective-under-local-condition",
+        kind="callback-stops",
+        place=program.place(statement, "passed"),
+        rank=rank,
+        values={"callback": callback},
         priority=IN_CALLBACK,
     )
 

@@ -78,6 +78,14 @@ def _sampler_seeds(fact: Fact) -> str:
     return "seeds of the samplers: " + listing(f"{seed} on rank {rank}" for rank, seed in seeds)
 
 
+def _seeded_with(fact: Fact) -> str:
+    """Return ``random numbers were seeded at cell[3] line 4, with 7 on rank 0 and 8 on rank 1``."""
+    seeds = zip(fact.ranks, fact.values["seeds"], strict=True)
+    label = fact.place.label if fact.place is not None else "an unknown line"
+    with_ = listing(f"{seed} on rank {rank}" for rank, seed in seeds)
+    return f"random numbers were seeded at {label}, with {with_}"
+
+
 def _undivided_loader(fact: Fact) -> str:
     values = fact.values
     made = f", made at {fact.place.label}" if fact.place is not None else ""
@@ -390,6 +398,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     ),
     "split-at": "split at {place}",
     "seeded-at": "{ranks} took this seed at {place}",
+    "seeded-with": _seeded_with,
     "held-apart": lambda f: (
         "their data sets hold the same samples in another order"
         if f.values["alike"]

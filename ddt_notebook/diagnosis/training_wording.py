@@ -357,6 +357,10 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         f"the ranks' copies of {_model(f.values)} differed before the first step of "
         f"{f.values['optimizer']}, and averaging their gradients keeps them apart"
     ),
+    "copies-start-apart-by-hand": (
+        "the ranks held other values of {names} before the first update, and averaging their "
+        "gradients keeps them apart"
+    ),
     "scaler-skipped": (
         "the gradient scaler of {ranks} left out steps of {optimizer} that the others took: the "
         "ranks' parameters are apart"
@@ -442,6 +446,10 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         "{ranks} split the data of {loader} differently: each of them divides a different part"
     ),
     "shards-overlap": "{samples:sample} of {loader} went to more than one of {ranks}",
+    "divided-in-other-orders": (
+        "{samples:sample} of {loader} went to more than one of {ranks}, although TensorFlow "
+        "divides the data: each worker has it in an order of its own and takes its part of that"
+    ),
     "contents-overlap": (
         "{samples:sample} of {loader} went to more than one of {ranks}: each has a data set of its "
         "own, and these hold the same samples"

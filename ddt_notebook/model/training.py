@@ -681,6 +681,9 @@ class RankTraining:
         Number of backward passes.
     where
         The line that called ``backward`` first.
+    seed, seeded_at
+        The seed of torch's random numbers at that first pass, and the line that set it; None if no
+        line of the user's code did.
     loss
         How the loss of that first pass was computed.
     clips_at
@@ -731,6 +734,8 @@ class RankTraining:
     rank: int
     backwards: int = 0
     where: Position | None = None
+    seed: int | None = None
+    seeded_at: Position | None = None
     loss: LossGraph | None = None
     clips_at: Position | None = None
     graphs_kept: int = 0

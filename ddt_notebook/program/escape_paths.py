@@ -63,6 +63,9 @@ SUPPOSED = frozenset(
 )
 #: Kinds of reasons that leave a loop around the call, in one of its rounds.
 LEAVES_LOOP = frozenset({"leaves-loop-by-clock", "leaves-loop-by-own-finding", "lets-leave-loop"})
+#: Priority of a library's line that led to fewer calls. A loop over other things than data in the
+#: function that the library called is a worse reason.
+_LIBRARY = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +139,7 @@ class EscapePaths:
             None if the source does not show a reason.
         """
         found: list[Reason] = []
+        of_library: list[Reason] = []
         called = call.op
         frames = self.frames(call, caller)
         for number, place in enumerate(frames):
@@ -149,18 +153,54 @@ class EscapePaths:
                 # it is called at a line where the absent rank does not stand, as a hook is
                 inner = (replace(one, priority=one.priority + 2) for one in inner)
             found += inner
+            if by_library := [*self._by_library(frames[number:], call, caller, absent, at)]:
+                of_library += by_library
+                found = [self._below_library(one) for one in found]
             called = place.function
             if called == "__init__":  # it is called by the name of its class
                 called = self._class_of(place)
         found += self._made_by_rank(frames, absent)
-        if not found and call.kind == "collective":
+        if call.kind == "collective" and (not found or of_library):
             found += self._uneven_loaders(caller.rank, absent.rank)
+        found += of_library
         found = [one for one in found if but is None or not one.place.is_same_line(but)]
         best = min(found, key=lambda reason: reason.priority, default=None)
         if best is None or best.kind not in SUPPOSED:
             return best
         lines = {one.place.line for one in found if one.kind in SUPPOSED}
         return replace(best, values=best.values | {"others": True}) if len(lines) > 1 else best
+
+    def _by_library(
+        self,
+        frames: Sequence[Position],
+        call: Call,
+        caller: RankReport,
+        absent: RankReport,
+        at: Position | None,
+    ) -> Iterator[Reason]:
+        """The line that called a library, such as ``fit``, if that called the function more often.
+
+        A loop in the function, as one over a model's gradients, takes equal rounds on all ranks.
+        """
+        if len(frames) < 2 or not self._program.is_called_back(*frames[:2]):
+            return
+        outer = self._program.statement_at(frames[1])
+        if outer is None:
+            return
+        paths = _Paths(self._program, self._partitions, frames[1:], call, caller, absent, at)
+        yield from (replace(one, priority=_LIBRARY) for one in paths.called_less(outer))
+
+    def _below_library(self, reason: Reason) -> Reason:
+        """A loop that the library's line may explain, unless a loader was read in it."""
+        read = any(
+            epoch.where is not None and reason.place.is_same_line(epoch.where)
+            for partition in self._partitions.values()
+            for loader in partition.loaders
+            for epoch in loader.epochs
+        )
+        if reason.kind != "uneven-rounds" or read:
+            return reason
+        return replace(reason, priority=max(reason.priority, _LIBRARY + 1))
 
     def _in_callback(self, frames: Sequence[Position], number: int, absent: RankReport) -> bool:
         """Whether a library called a line's function, or one around it, that only one rank is in.
@@ -479,6 +519,11 @@ class _Paths:
                 if called_name(call) == called:
                     return statement, call.lineno
         return None, 0
+
+    def called_less(self, statement: ast.stmt) -> Iterator[Reason]:
+        """How much less often a statement brought the absent rank to the call, if it is past it."""
+        if not isinstance(statement, FunctionNode) and self._has_left(statement):
+            yield from (one for one in self._uneven(statement) if one.values.get("times"))
 
     def _case(self, case: ast.match_case) -> Iterator[Reason]:
         node = self.program.tree_of(case).parents[case]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -44,6 +45,10 @@ _REPLICAS = "num_replicas_in_sync"
 _MAY_DIVIDE = ast.parse(f"strategy.reduce() / strategy.{_REPLICAS}")
 #: What a pipeline is called that TensorFlow leaves as each worker made it.
 _UNDIVIDED = ("", "AutoShardPolicy.OFF")
+#: And one of which each worker gets every n-th sample.
+_DIVIDED = ("AutoShardPolicy.AUTO", "AutoShardPolicy.DATA")
+#: What does not happen by chance.
+_UNLIKELY = 0.001
 #: Of fewer batches the size may be that of a last one. Chosen, not measured.
 _ENOUGH_BATCHES = 3
 #: A function that has been running for this part of a wait holds it. Chosen, not measured.
@@ -177,6 +182,55 @@ def overlapping_shares(context: Context) -> Iterator[Finding]:
         ],
         confidence="possible" if drawn else "likely",
     )
+
+
+def divided_in_other_orders(context: Context) -> Iterator[Finding]:
+    """Report data that TensorFlow divides, and of which each worker took its part of another order.
+
+    A shuffle of ``tf.data`` without a seed is left to the view of the partition: guides use it so.
+    """
+    if not trained_together(context):
+        return
+    if any(data.shuffled for one in context.snapshot.tensorflow for data in one.data):
+        return
+    for name, loaders in used_loaders(context).items():
+        divided = all(x.sampler in _DIVIDED and x.trained for x in loaders.values())
+        if len(loaders) < context.snapshot.world_size or not divided:
+            continue
+        contents = {rank: loader.epochs[-1].content for rank, loader in loaders.items()}
+        common = _common(loaders)
+        if len(common) < _more_than_repeats(loaders):
+            continue
+        yield conclude(
+            "C.7",
+            "divided-in-other-orders",
+            cause="tensorflow-shares-overlap",
+            ranks=[rank for rank, content in contents.items() if common & {*content}],
+            places=loops(context, loaders),
+            values={"loader": name, "samples": len(common)},
+            facts=[
+                Fact(
+                    kind="samples-compared",
+                    ranks=tuple(contents),
+                    values={"samples": tuple(map(len, contents.values()))},
+                )
+            ],
+            confidence="likely",
+            case="divided",
+        )
+        return
+
+
+def _more_than_repeats(loaders: Loaders) -> float:
+    """How many samples that several workers read cannot be repetitions in the data.
+
+    A pass may go through a part of the data again, or samples may be equal. One that comes twice
+    goes to another worker with a probability of ``1 - 1 / n``; so many do so with that of
+    `_UNLIKELY`, if no worker gets one again itself.
+    """
+    if any(len(x.epochs[-1].content) < x.epochs[-1].samples for x in loaders.values()):
+        return math.inf
+    return math.log(_UNLIKELY) / math.log(1 - 1 / len(loaders))
 
 
 def uneven_batches(context: Context) -> Iterator[Finding]:
@@ -690,6 +744,7 @@ RULES = (
     undivided_data,
     trained_alone,
     overlapping_shares,
+    divided_in_other_orders,
     uneven_shares,
     uneven_batches,
     undivided_loss,

@@ -180,31 +180,20 @@ def _by_hand(context: Context) -> Iterator[Finding]:
 
 def changed_by_hand(context: Context) -> Iterator[Finding]:
     """Report parameters that differ although the program averages all gradients by hand."""
-    found = {one.rank: one.by_hand for one in context.snapshot.training if one.by_hand is not None}
-    if len(found) < 2 or len(found) < len(context.reports) or context.snapshot.outcome != "ok":
+    group = _averaged_by_hand(context)
+    if group is None or group.apart(0):
         return
-    if any(x.not_finite for x in context.snapshot.training):
-        return
-    first, group = found[min(found)], Replicas(found)
-    alike = {(one.steps, one.watched, tuple(sorted(one.shapes.items()))) for one in found.values()}
-    if len(alike) > 1 or group.apart(0) or len(first.watched) < first.parameters:
-        return
-    apart = group.apart(max(group.states))
+    first, apart = group.first, group.apart(max(group.states))
     if not apart or len(apart) == len(first.watched):
         return  # all differ if the gradients were not averaged
-    for rank in found:
-        sent = communication(context.reports[rank])
-        reduced = sent.reductions_of(first.shapes)
-        if any(reduced.get(s, 0) * 2 < first.steps * n for s, n in first.shapes.items()):
-            return
     names = [first.watched[at] for at in apart]
     yield conclude(
         "D.2.5",
         "changed-by-hand",
         cause="model-reset-on-one-rank",
-        ranks=found,
+        ranks=group.ranks,
         values={"names": names},
-        places={rank: context.place(one.where, "runs") for rank, one in found.items()},
+        places={rank: context.place(one.where, "runs") for rank, one in group.ranks.items()},
         facts=[
             Fact(kind="gradients-averaged-by-hand", values={"steps": first.steps}),
             Fact(
@@ -214,6 +203,67 @@ def changed_by_hand(context: Context) -> Iterator[Finding]:
         ],
         confidence="likely",
     )
+
+
+def started_apart_by_hand(context: Context) -> Iterator[Finding]:
+    """Report parameters that began apart, and that averaged gradients alone keep apart."""
+    group = _averaged_by_hand(context)
+    if group is None or _compares(context, group) or _in_smaller_groups(context, group):
+        return
+    first, apart = group.first, group.apart(0)
+    if not apart or group.apart(max(group.states)) != apart:
+        return  # what was equal stays equal if the updates are
+    names = [first.watched[at] for at in apart]
+    sent = any(communication(context.reports[rank]).broadcast for rank in group.ranks)
+    yield conclude(
+        "D.2.5",
+        "copies-start-apart-by-hand",
+        cause="replicas-start-apart",
+        ranks=group.ranks,
+        values={"names": names},
+        places={rank: context.place(one.where, "runs") for rank, one in group.ranks.items()},
+        facts=[
+            Fact(kind="gradients-averaged-by-hand", values={"steps": first.steps}),
+            Fact(kind="apart-throughout", values={"name": names[0]}),
+            *([] if sent else [Fact(kind="no-broadcast")]),
+            *_seeded_apart(context, group),
+        ],
+        confidence="likely",
+    )
+
+
+def _averaged_by_hand(context: Context) -> Replicas | None:
+    """What the ranks update alike without an optimizer, with gradients that they all reduce."""
+    found = {one.rank: one.by_hand for one in context.snapshot.training if one.by_hand is not None}
+    if len(found) < 2 or len(found) < len(context.reports) or context.snapshot.outcome != "ok":
+        return None
+    if any(x.not_finite for x in context.snapshot.training):
+        return None
+    first = found[min(found)]
+    alike = {(one.steps, one.watched, tuple(sorted(one.shapes.items()))) for one in found.values()}
+    if len(alike) > 1 or len(first.watched) < first.parameters:
+        return None
+    for rank in found:
+        reduced = communication(context.reports[rank]).reductions_of(first.shapes)
+        if any(reduced.get(s, 0) * 2 < first.steps * n for s, n in first.shapes.items()):
+            return None
+    return Replicas(found)
+
+
+def _seeded_apart(context: Context, group: Replicas) -> Iterator[Fact]:
+    """Yield the lines that gave the ranks other seeds before they trained."""
+    seeded = {one.rank: one for one in context.snapshot.training if one.rank in group.ranks}
+    if len({one.seed for one in seeded.values()}) < 2:
+        return
+    for line in dict.fromkeys(one.seeded_at for one in seeded.values()):
+        at = [one for one in seeded.values() if one.seeded_at == line]
+        if line is not None:
+            yield Fact(
+                kind="seeded-with",
+                place=context.place(line, "called"),
+                ranks=tuple(one.rank for one in at),
+                values={"seeds": tuple(one.seed for one in at)},
+            )
 
 
 def _in_a_group(context: Context) -> bool:
@@ -610,6 +660,7 @@ def _started_apart(context: Context, group: Replicas, reduced: dict[str, int]) -
             Fact(kind="apart-throughout", values={"name": name}),
             Fact(kind="gradients-equal", values={"steps": len(group.stepped)}),
             *([] if broadcast else [Fact(kind="no-broadcast")]),
+            *_seeded_apart(context, group),
             *([] if group.gone else replicas.how_far(context.snapshot, name)),
         ],
         confidence="likely",
@@ -633,5 +684,5 @@ def _has_gradients(group: Replicas, position: int) -> bool:
     )
 
 
-RULES = (unwrapped, updated_by_hand, changed_by_hand, alone_in_ddp)
+RULES = (unwrapped, updated_by_hand, changed_by_hand, started_apart_by_hand, alone_in_ddp)
 HINTS = (perhaps_unwrapped, without_group, perhaps_updated_by_hand)

@@ -16,6 +16,8 @@ CARD = FaultCard(
         With distribute_datasets_from_function, and with AutoShardPolicy.OFF, each worker makes its
         own share. A share that is cut with a wrong offset, with the number of another worker, or
         after a shuffle in which each worker draws an order of its own, holds samples of others.
+        Where TensorFlow divides the data, it gives each worker every n-th sample of the order that
+        this worker has: shares of different orders overlap, too.
     """,
     setup="""
         import json

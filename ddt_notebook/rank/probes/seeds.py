@@ -19,6 +19,13 @@ _MAX_SEEDS = 64
 SEEDED_AT: dict[int, Position] = {}
 
 
+def latest() -> tuple[int | None, Position | None]:
+    """The present seed of torch's random numbers and the line that set it; None if none did."""
+    seed = torch.initial_seed()
+    where = SEEDED_AT.get(seed)
+    return (seed, where) if where is not None else (None, None)
+
+
 def install() -> None:
     """Note each call of ``torch.manual_seed``."""
     original = torch.manual_seed

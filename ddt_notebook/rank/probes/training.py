@@ -45,6 +45,7 @@ from . import (
     loss_graph,
     parameter_writes,
     replicated,
+    seeds,
     simulated,
     summed_activations,
     unwritten_memory,
@@ -122,6 +123,7 @@ class TrainingRecord:
         self._last_is_finite = True
         #: The line of the first backward pass in this run, and how its loss was computed.
         self._first_backward: Position | None = None
+        self._seeded: tuple[int | None, Position | None] = (None, None)
         self._losses: list[float] = []
         self._contrasts: list[Contrast] = []
         self._counted: list[CountedLoss] = []
@@ -153,6 +155,7 @@ class TrainingRecord:
         self._stepping = self._stepping_log = self.compiled = None
         self._not_finite, self._last_is_finite = None, True
         self._first_backward = self._loss = self._first_clip = None
+        self._seeded = (None, None)
         self._clipped = []
         self._losses = []
         self._contrasts = []
@@ -420,6 +423,7 @@ class TrainingRecord:
         where = user_line(sys._getframe())
         if self._first_backward is None:
             self._first_backward = where
+            self._seeded = seeds.latest()
             self._loss = loss_graph.describe(loss)
         if number <= 2 and (counted := loss_graph.count(loss)):
             self._counted.append(CountedLoss(number=number, where=where, counted=counted))
@@ -594,6 +598,8 @@ class TrainingRecord:
             rank=rank,
             backwards=self.backwards - self._before,
             where=self._first_backward,
+            seed=self._seeded[0],
+            seeded_at=self._seeded[1],
             loss=self._loss,
             clips_at=self._first_clip,
             graphs_kept=self._graphs.most(),

@@ -376,7 +376,7 @@ def _read(
         (_read((range(40), range(24, 64))), "tensorflow-shares-overlap"),
         (_read((range(32), range(32, 64))), None),
         (_read((range(32), range(30, 64))), None),  # two may be equal by chance
-        (_read((range(40), range(24, 64)), sampler="AutoShardPolicy.AUTO"), None),
+        (_read((range(32), range(24, 56)), sampler="AutoShardPolicy.AUTO"), None),
         (_read((range(32), range(32, 64)), (8, 4)), "tensorflow-batches-uneven"),
     ],
     ids=["overlap", "apart", "two equal", "divided by TensorFlow", "uneven batches"],

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ddt_notebook.diagnosis import diagnose
-from ddt_notebook.model import Finding, Position, RankError, RankReport
+from ddt_notebook.model import Call, Finding, Position, RankError, RankReport
 from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition
 from ddt_notebook.views.source_positions import of_finding
 
@@ -76,6 +76,62 @@ def test_a_rank_that_alone_asked_the_trainer_to_stop(
         assert fact(finding, "asks-to-stop").place.line == 4  # type: ignore[union-attr]
     else:
         assert finding.cause == "dtype-differs"
+
+
+KERAS = """
+class Averaged(keras.Model):
+    def train_step(self, data):
+        for gradient in self.gradients:
+            dist.all_reduce(gradient)
+model = Averaged()
+model.fit(x, y, callbacks=[keras.callbacks.EarlyStopping()])
+"""
+
+
+def in_fit(number: int, times: int, *before: Call, blocked: bool = False) -> RankReport:
+    """A rank that came to the call ``times`` times, in a function that the library called."""
+    step = at(5, function="train_step")
+    calls = [all_reduce(where=step, callers=(at(7),)) for _ in range(times)]
+    return rank(number, *calls, *before, blocked=blocked)
+
+
+def test_a_callback_of_the_library_ended_the_loop_of_one_rank() -> None:
+    stop = call("Model.stop_training", 7, kind="setup", reduce_op="EarlyStopping", shapes=())
+    reports = in_fit(0, 5, blocked=True), in_fit(1, 4, stop)
+    finding = only(diagnose(snapshot(*reports, source=KERAS, outcome="hung")))
+    assert (finding.cause, finding.ranks) == (LOCAL, [1])
+    stopped = fact(finding, "callback-stops")
+    assert stopped.place.line == 7  # type: ignore[union-attr]
+    assert stopped.values == {"callback": "EarlyStopping"}
+
+
+@pytest.mark.parametrize("batches", [None, (7, 6)])
+def test_a_loop_over_gradients_in_a_function_that_the_library_called(
+    batches: tuple[int, int] | None,
+) -> None:
+    """The library called the function more often on one rank, perhaps for more batches."""
+    partition = [
+        RankPartition(
+            rank=number,
+            run=1,
+            loaders=(
+                LoaderPartition(
+                    name="loader",
+                    dataset="ArrayDataset",
+                    made_at=at(7),
+                    expected_batches=expected,
+                    epochs=(Epoch(number=1, run=1, batches=expected, samples=9, trained=5),),
+                ),
+            ),
+        )
+        for number, expected in enumerate(batches or ())
+    ]
+    reports = in_fit(0, 5, blocked=True), in_fit(1, 4)
+    scene = snapshot(*reports, source=KERAS, outcome="hung", partition=tuple(partition))
+    finding = only(diagnose(scene))
+    assert (finding.cause, finding.ranks) == (UNEVEN, [1])
+    reason = fact(finding, "loaders-differ" if batches else "uneven-rounds")
+    assert reason.place.line == 7  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

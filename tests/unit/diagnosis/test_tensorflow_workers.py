@@ -609,3 +609,57 @@ def test_samples_that_come_again_on_one_worker_may_be_equal_by_chance(
     )
     causes = [one.cause for one in diagnose(scene).findings]
     assert ("tensorflow-shares-overlap" in causes) == told
+
+
+@pytest.mark.parametrize(
+    ("second", "fields", "drawn", "named"),
+    [
+        (range(10, 50), {}, False, True),
+        (range(10, 50), {}, True, False),  # a shuffle of tf.data without a seed, as in guides
+        (range(32, 72), {}, False, False),  # the end of a pass over the data and the next one
+        (range(40, 80), {}, False, False),
+        (range(10, 50), {"samples": 50}, False, False),  # samples came again on one worker, too
+        (range(10, 50), {"trained": 0}, False, False),
+    ],
+)
+def test_data_that_tensorflow_divides_and_each_worker_has_in_another_order(
+    second: range, fields: dict[str, Any], drawn: bool, named: bool
+) -> None:
+    data = {"data": (DistributedData(where=at(2), policy="AUTO", shuffled=drawn),)}
+    contents = (tuple(range(40)), tuple(second))
+    partition = tuple(
+        RankPartition(
+            rank=number,
+            run=1,
+            loaders=(
+                LoaderPartition(
+                    name="data of cell[3] line 2",
+                    dataset="tf.data",
+                    sampler="AutoShardPolicy.AUTO",
+                    indexed=False,
+                    epochs=(
+                        Epoch(
+                            number=1,
+                            run=1,
+                            batches=5,
+                            samples=40,
+                            trained=5,
+                            content=content,
+                            where=at(2),
+                        ),
+                    ),
+                ),
+            ),
+        )
+        for number, content in enumerate(contents)
+    )
+    if fields:
+        (loader,) = partition[1].loaders
+        changed = replace(loader, epochs=(replace(loader.epochs[0], **fields),))
+        partition = (partition[0], replace(partition[1], loaders=(changed,)))
+    report = diagnose(replace(_workers(data, data), partition=partition))
+    found = [one for one in report.findings if one.cause == "tensorflow-shares-overlap"]
+    assert bool(found) is named
+    if named:
+        assert (found[0].symptom, found[0].ranks, found[0].places[1].line) == ("C.7", [0, 1], 2)
+        assert found[0].values["samples"] == 30

@@ -417,6 +417,46 @@ def test_a_second_model_hides_no_copies_that_were_never_equal(
     assert [one.cause for one in report.findings] == ["replicas-start-apart"] * named
 
 
+def by_hand(*values: tuple[int, int], seed: int) -> RankTraining:
+    """Parameters that a program's own ``train_step`` updates, as with Keras on torch."""
+    (first, *_, last) = values
+    updated = OptimizerTraining(
+        name="",
+        steps=4,
+        where=at(7),
+        parameters=2,
+        model="self",
+        shapes={"4×4": 1, "4": 1},
+        watched=WATCHED,
+        states=(TrainingState(step=0, values=first), TrainingState(step=4, values=last)),
+    )
+    return RankTraining(rank=0, backwards=4, by_hand=updated, seed=seed, seeded_at=at(3))
+
+
+@pytest.mark.parametrize(
+    ("other", "reduces", "named"),
+    [
+        (((7, 2), (9, 4)), True, True),  # the bias was equal, and stays so
+        (((1, 2), (3, 4)), True, False),
+        (((7, 2), (9, 6)), True, False),  # nor does the bias agree at the end: no equal updates
+        (((7, 2), (3, 4)), True, False),  # something made them equal
+        (((7, 2), (9, 4)), False, False),  # each rank may train a model of its own
+    ],
+)
+def test_parameters_without_an_optimizer_that_began_apart(
+    other: tuple[tuple[int, int], ...], reduces: bool, named: bool
+) -> None:
+    ranks = [by_hand((1, 2), (3, 4), seed=7), replace(by_hand(*other, seed=8), rank=1)]
+    calls = [all_reduce(6, shapes=(shape,)) for shape in ((4, 4), (4,))] * 4 * reduces
+    report = diagnose(trained(*ranks, reports=[rank(0, *calls), rank(1, *calls)]))
+    found = [one for one in report.findings if one.cause == "replicas-start-apart"]
+    assert bool(found) is named
+    if named:
+        assert found[0].values == {"names": ("model.0.weight",)}
+        seeded = facts(found[0])["seeded-with"]
+        assert (seeded.place.line, seeded.values) == (3, {"seeds": (7, 8)})  # type: ignore[union-attr]
+
+
 def with_plateau(*rates: float, **fields: Any) -> OptimizerTraining:
     """An optimizer whose rank had these rates before its steps, which moved it accordingly."""
     moved = ((1, round(10 * sum(rates[: step + 1]))) for step in range(len(rates)))
