@@ -86,6 +86,11 @@ def _seeded_with(fact: Fact) -> str:
     return f"random numbers were seeded at {label}, with {with_}"
 
 
+def _sampler_epochs(fact: Fact) -> str:
+    epochs = zip(fact.ranks, fact.values["epochs"], strict=True)
+    return "epochs of the samplers: " + listing(f"{epoch} on rank {rank}" for rank, epoch in epochs)
+
+
 def _undivided_loader(fact: Fact) -> str:
     values = fact.values
     made = f", made at {fact.place.label}" if fact.place is not None else ""
@@ -393,6 +398,8 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     # data
     "sampler-takes": _sampler_takes,
     "sampler-seeds": _sampler_seeds,
+    "sampler-epochs": _sampler_epochs,
+    "epoch-set-at": "set_epoch is called at {place}",
     "trained-and-evaluated": (
         "trained on by one rank and evaluated on by another: {samples:sample}"
     ),

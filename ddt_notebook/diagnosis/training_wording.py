@@ -434,6 +434,10 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         "the samplers of {loader} shuffle with another seed on each of {ranks}: some samples go to "
         "several ranks and others to none"
     ),
+    "sampler-epochs-differ": (
+        "the samplers of {loader} shuffle for another epoch on each of {ranks}: some samples go to "
+        "several ranks and others to none"
+    ),
     "orders-differ": (
         "the sampler of {loader} has another order on each of {ranks}, and each takes its part of "
         "that: some samples go to several ranks and others to none"

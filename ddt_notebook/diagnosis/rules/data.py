@@ -139,6 +139,12 @@ def samplers_disagree(context: Context) -> Iterator[Finding]:
             facts = [leaked] if both else []
             facts += _split(shared)
             yield _disagree(shared, "splits-differ", "split-differs", facts)
+        elif len(sizes) == 1 and (epochs := _epochs_differ(shared)):
+            facts = [Fact(kind="sampler-epochs", ranks=tuple(loaders), values={"epochs": epochs})]
+            facts += _epoch_set_at(shared)
+            yield _disagree(
+                shared, "sampler-epochs-differ", "sampler-seeded-by-rank", facts, case="epoch"
+            )
         elif len(sizes) == 1 and (common := _held_apart(loaders)):
             yield _data_differ(shared, common)
         elif None in seeds and len(sizes) == 1 and _orders_differ(shared):
@@ -195,6 +201,30 @@ def _orders_differ(shared: Shared) -> bool:
     return whole and enough and repeated <= padding < seen.overlap
 
 
+def _epochs_differ(shared: Shared) -> tuple[int, ...] | None:
+    """The epoch of each rank's sampler, if they differ in the same pass and so do the orders.
+
+    Samplers that shuffle by their seed and their epoch deal out parts of one order only if both are
+    equal.
+    """
+    loaders = list(shared.loaders.values())
+    last = [loader.epochs[-1] for loader in loaders]
+    given = [one.sampler_epoch for one in last if one.sampler_epoch is not None]
+    if not shared.first().shuffles or any(x.seed is None or not x.indexed for x in loaders):
+        return None
+    if len(given) < len(last) or len(set(given)) < 2 or len({one.in_cell for one in last}) > 1:
+        return None
+    seen = shared.division
+    return tuple(given) if seen.overlap > max(seen.padding, _evened_out(shared)) else None
+
+
+def _epoch_set_at(shared: Shared) -> Iterator[Fact]:
+    """Yield the line that calls ``set_epoch``, if there is only one."""
+    calls = shared.context.program.calls("set_epoch")
+    if len(calls) == 1:
+        yield Fact(kind="epoch-set-at", place=shared.context.program.place(calls[0], "called"))
+
+
 def _own_samplers(shared: Shared) -> Iterator[Fact]:
     """Yield the line at which the program's own sampler begins an order, if it has only one."""
     program = shared.context.program
@@ -246,7 +276,7 @@ def _held_apart(loaders: Loaders) -> Values | None:
     return {"common": common, "compared": min(map(len, held)), "alike": alike}
 
 
-def _disagree(shared: Shared, kind: str, cause: str, facts: list[Fact]) -> Finding:
+def _disagree(shared: Shared, kind: str, cause: str, facts: list[Fact], case: str = "") -> Finding:
     seen, first = shared.division, shared.first()
     handed_out = Fact(
         kind="handed-out",
@@ -265,6 +295,7 @@ def _disagree(shared: Shared, kind: str, cause: str, facts: list[Fact]) -> Findi
         places=shared.places(),
         facts=[*facts, handed_out],
         confidence="certain" if shared.complete and first.indexed else "likely",
+        case=case,
     )
 
 

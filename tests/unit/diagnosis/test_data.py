@@ -137,6 +137,34 @@ class TestSamplersThatDisagree:
         one = {**fields, "seed": fields["seed"] and 1}
         assert causes(diagnose(scene(sampled(EVEN, 0, **one), sampled(ODD, 1, **fields)))) == []
 
+    @pytest.mark.parametrize(
+        ("second", "fields", "named"),
+        [
+            (ALL[::3], {}, True),
+            (ODD, {}, False),  # orders that fit together, whatever the numbers say
+            (ALL[::3], {"sampler_epoch": 2}, False),
+            (ALL[::3], {"in_cell": 2}, False),  # another pass
+            (ALL[::3], {"sampler_epoch": None}, False),  # a sampler without epochs
+        ],
+    )
+    def test_epochs(self, second: list[int], fields: dict[str, Any], named: bool) -> None:
+        """Only some ranks called set_epoch, so that each deals out parts of another order."""
+        common = {"sampler": "ElasticSampler", "shuffles": True, "seed": 0}
+        last = epoch(second, **{"sampler_epoch": 0, "in_cell": 3, **fields})
+        parts = [
+            sampled(EVEN, 0, epochs=(epoch(EVEN, sampler_epoch=2, in_cell=3),), **common),
+            sampled(second, 1, epochs=(last,), **common),
+        ]
+        source = SOURCE + "\nif rank == 0:\n    sampler.set_epoch(2)"
+        report = diagnose(scene(*parts, source=source))
+        assert causes(report) == ([("sampler-seeded-by-rank", [0, 1])] if named else [])
+        if named:
+            (finding,) = report.findings
+            known = facts(finding)
+            assert known["sampler-epochs"].values == {"epochs": (2, 0)}
+            assert known["epoch-set-at"].place.line == 5  # type: ignore[union-attr]
+            assert "set_epoch" in finding.fixes[0].advice
+
     def test_the_line_that_seeded_the_samplers(self) -> None:
         parts = [
             sampled(EVEN, 0, shuffles=True, seed=1, seeded_at=at(1)),
