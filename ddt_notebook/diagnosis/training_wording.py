@@ -60,7 +60,12 @@ def _given_apart(finding: Finding) -> str:
 
 def _given_alike(finding: Finding) -> str:
     axis, what = finding.values["axis"], finding.values["what"]
-    return f"{ranks_text(finding.ranks)} of one {axis}-parallel group train on the same {what}"
+    together = f"{ranks_text(finding.ranks)} of one {axis}-parallel group"
+    if what.startswith("parameter "):
+        others = finding.values["others"]
+        more = f" and {count(others, 'other parameter')}" if others else ""
+        return f"{together} hold the same values as their parts of {what.partition(' ')[2]}{more}"
+    return f"{together} train on the same {what}"
 
 
 def _loss_not_finite(finding: Finding) -> str:

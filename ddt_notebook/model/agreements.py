@@ -176,8 +176,8 @@ def broken(ranks: Iterable[RankAgreements]) -> Iterator[Broken]:
 def alike(ranks: Iterable[RankAgreements]) -> Iterator[Broken]:
     """Yield the first of the values that all ranks of a group have alike, and should not.
 
-    Every later one has to be alike, too, and at least two of a rank have to differ: a program that
-    tries something out may repeat one batch.
+    Every later one has to be alike, too, and at least two of a rank have to differ, unless it is a
+    parameter: a program that tries something out may repeat one batch.
     """
     together: dict[tuple[object, ...], list[Broken]] = defaultdict(list)
     for one in _compared(ranks):
@@ -186,7 +186,8 @@ def alike(ranks: Iterable[RankAgreements]) -> Iterator[Broken]:
             together[one.framework, one.what, one.axis, among].append(one)
     for found in together.values():
         values = {value for one in found for value in one.values}
-        if len(values) > 1 and all(len(one.values) == 1 for one in found):
+        varies = len(values) > 1 or found[0].is_parameter
+        if varies and all(len(one.values) == 1 for one in found):
             yield found[0]
 
 

@@ -503,7 +503,8 @@ class _Paths:
         elif self.conditions.reads_clock(node.test):
             yield self._reason(2, "collective-under-local-condition", node, "depends-on-clock")
         elif self._is_local(node.test):
-            priority = 5 if is_periodic(node.test) or _is_of_the_model(node.test) else 3
+            seldom = is_periodic(node.test) or _is_set_up_alike(node.test)
+            priority = 5 if seldom else 3
             cause, kind = "collective-under-local-condition", "decided-by-each-rank"
             yield self._reason(priority, cause, node, kind)
 
@@ -874,9 +875,22 @@ def _raises(statements: list[ast.stmt]) -> bool:
     )
 
 
-def _is_of_the_model(test: ast.expr) -> bool:
-    """Whether a condition asks what a model's parameters are, which ranks seldom change."""
-    return isinstance(test, ast.Attribute) and test.attr == "requires_grad"
+def _is_set_up_alike(test: ast.expr) -> bool:
+    """Whether a condition asks for what was set up before, mostly in the same way on all ranks.
+
+    It is what a model's parameters are, or whether an attribute was given at all. A gradient is
+    there on the ranks that used the parameter.
+    """
+    match test:
+        case ast.Attribute(attr="requires_grad"):
+            return True
+        case ast.Compare(
+            left=ast.Attribute(attr=name),
+            ops=[ast.Is() | ast.IsNot()],
+            comparators=[ast.Constant(value=None)],
+        ):
+            return not name.endswith("grad")
+    return False
 
 
 def _swallowing(blocks: list[Block]) -> ast.ExceptHandler | None:

@@ -61,6 +61,14 @@ HEALTHY = {
     "sequence parallel": (2, sequence_parallel()),
     "groups of its own": (2, own_groups()),
     "without a schedule": (2, without_schedule("pass")),
+    "whole parameters are broadcast": (
+        2,
+        without_schedule(
+            "for one in model.parameters():\n"
+            "    if not one.tensor_model_parallel:\n"
+            "        dist.broadcast(one.data, 0)"
+        ),
+    ),
     "tensor and pipeline": (4, gpt(2, 2)),
     "all axes": (8, gpt(2, 2)),
 }
@@ -110,6 +118,12 @@ FAULTS = {
         "D.2.4",
         "megatron-parameters-differ",
         "loss = model(tokens[:, :-1], position_ids, None, labels=tokens[:, 1:]).mean()",
+    ),
+    "parts are broadcast without a schedule": (
+        without_schedule("for one in model.parameters():\n    dist.broadcast(one.data, 0)"),
+        "D.2.4",
+        "megatron-parts-alike",
+        "dist.broadcast(one.data, 0)",
     ),
     "a second model begins apart": (
         program(

@@ -43,20 +43,25 @@ def given_apart(context: Context) -> Iterator[Finding]:
 
 
 def given_alike(context: Context) -> Iterator[Finding]:
-    """Report batches that all replicas of a model train on."""
+    """Report batches that all replicas of a model train on, and equal parts of a parameter."""
     if context.snapshot.outcome != "ok":
         return
-    for one in alike(context.agreements):
-        cause = described(one.framework).alike.get((one.what, one.axis))
+    found = [*alike(context.agreements)]
+    for one in found:
+        kind = one.what.partition(" ")[0]
+        cause = described(one.framework).alike.get((kind, one.axis))
         if cause is None:
             continue
         places = {rank: context.place(given.where, "called") for rank, given in one.given.items()}
+        others = sum(
+            other.is_parameter and other.given.keys() == one.given.keys() for other in found
+        )
         yield conclude(
-            "C.7",
+            "D.2.4" if one.is_parameter else "C.7",
             "given-alike",
             cause=cause,
             ranks=sorted(one.given),
-            values={"what": one.what, "axis": one.axis},
+            values={"what": one.what, "axis": one.axis, "others": max(others - 1, 0)},
             places=dict(sorted(places.items())),
             facts=[],
             confidence="likely",

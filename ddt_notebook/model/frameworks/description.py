@@ -124,7 +124,7 @@ class Description:
     effects
         The first words of those values that differ, too, if others do.
     alike
-        The card of each value that must not be equal, by its name and axis.
+        The card of each value that must not be equal, by the first word of its name and the axis.
     cards
         A package whose modules are fault cards, as those of `faults`. Empty if `faults` has them.
     stand_ins

@@ -36,5 +36,6 @@ FRAMEWORK = Description(
     alike={
         ("tokens", "data"): "megatron-data-undivided",
         ("labels", "context"): "megatron-sequence-undivided",
+        ("parameter", "tensor"): "megatron-parts-alike",
     },
 )

@@ -36,6 +36,7 @@ from ..probes.pieces import Piece
 from ..probes.simulated import UNSIMULATED, simulated_gpus
 from .framework import Framework
 from .megatron_groups import STATE, Mesh, in_words, ranks_of, state
+from .megatron_parts import Parts, is_divided
 
 if TYPE_CHECKING:
     from ..probes.calls import CallLog
@@ -86,10 +87,12 @@ class Megatron(Framework):
         self._last: Position | None = None  # the line of the last step
         self._calls: CallLog | None = None
         self._mesh = Mesh()
+        self._parts = Parts(self._mesh)
 
     def watch(self, calls: CallLog) -> None:
         """Watch Megatron-core once it is imported."""
         self._calls = calls
+        calls.broadcast_hook = self._parts.broadcasts
         pipelines = "megatron.core.pipeline_parallel.schedules"
         AfterImport(pipelines, self._watch_schedules).install()
         AfterImport(STATE, self._watch_groups).install()
@@ -114,6 +117,7 @@ class Megatron(Framework):
         self._counts.clear()
         self._models.clear()
         self._trained.clear()
+        self._parts.begin_run()
         self._last = None
 
     def observed(self, rank: int, namespace: Mapping[str, Any]) -> Observation | None:
@@ -160,7 +164,7 @@ class Megatron(Framework):
         stage, part = self._mesh.coordinate("pipeline"), self._mesh.coordinate("tensor")
         found = {id(buffer): stage for buffer in buffers(module)}
         for parameter in module.parameters():
-            own = part if _is_divided(parameter) else ""
+            own = part if is_divided(parameter) else ""
             found[id(parameter)] = ", ".join(filter(None, (stage, own)))
         return found
 
@@ -176,7 +180,7 @@ class Megatron(Framework):
         for parameter in module.parameters():
             count, size, begin, spread = parameter.numel(), parameter.numel(), 0, "whole"
             strided = False
-            if _is_divided(parameter) and parts > 1:
+            if is_divided(parameter) and parts > 1:
                 size, begin = count * parts, count * place
                 spread = f"dimension {getattr(parameter, 'partition_dim', '?')} by tensor"
                 strided = getattr(parameter, "partition_stride", 1) != 1
@@ -220,6 +224,7 @@ class Megatron(Framework):
             setattr(module, name, self._recording(original, self._seeds))
 
     def _watch_tokens(self, module: ModuleType) -> None:
+        self._parts.watch(module)
         embedding = getattr(module, "VocabParallelEmbedding", None)
         if embedding is not None:
             embedding.forward = self._recording(embedding.forward, self._embeds, anywhere=True)
@@ -240,6 +245,8 @@ class Megatron(Framework):
                     if counts["input"] == 1 and self._last is None:
                         self._begins_without_schedule()
                     self._given_to_layer(self_, input_)
+            if self._parts.expects(self_):
+                self._enters(self_)
             return original(self_, input_, *args, **kwargs)
 
         layer.forward = forward
@@ -364,13 +371,13 @@ class Megatron(Framework):
         where = model_call(frame) or user_line(frame)
         for optimizer in training.RECORD.known_optimizers():
             held = [p for group in optimizer.param_groups for p in group["params"]]
-            if not any(map(_is_divided, held)) or local_bytes(held) > _MOST_BYTES:
+            if not any(map(is_divided, held)) or local_bytes(held) > _MOST_BYTES:
                 continue
             names = visible(optimizer, frame).parameter_names()
             whole = {
                 names.get(id(p), f"parameter {at}"): p
                 for at, p in enumerate(held)
-                if not _is_divided(p) and getattr(p, "allreduce", True)
+                if not is_divided(p) and getattr(p, "allreduce", True)
             }
             began = [*_whole(whole, 1, tensor, where)]
             self._trained.append((optimizer, whole, began))
@@ -398,8 +405,25 @@ class Megatron(Framework):
     def _seeds(self, given: Mapping[str, Any]) -> None:
         self._seed = str(given.get("seed")), user_line(sys._getframe(2))
 
+    def _enters(self, layer: Any) -> None:
+        """Note the part that this rank holds of a layer's weight, which others must not hold."""
+        with UNSIMULATED:
+            part = self._parts.enters(layer, sys._getframe(2))
+        if part is not None:
+            self._note(
+                f"parameter {part.name}",
+                part.value,
+                1,
+                "tensor",
+                part.among,
+                part.where,
+                differs=True,
+            )
+
     def _embeds(self, given: Mapping[str, Any]) -> None:
-        tokens = given.get("input_")
+        tokens, layer = given.get("input_"), given.get("self")
+        if self._parts.expects(layer):
+            self._enters(layer)
         self._counts["tokens"] += 1
         number = self._counts["tokens"]
         if number <= _MOST_TOKENS and isinstance(tokens, torch.Tensor):
@@ -455,7 +479,7 @@ class Megatron(Framework):
         It has to be that of all parts: otherwise each rank scales what they hold alike in its own
         way.
         """
-        if not self._mesh.known or norm is None or not any(map(_is_divided, parameters)):
+        if not self._mesh.known or norm is None or not any(map(is_divided, parameters)):
             return
         self._counts["norm"] += 1
         if self._counts["norm"] <= _MOST_CLIPPED:
@@ -556,11 +580,6 @@ def _is_of_megatron(module: torch.nn.Module) -> bool:
     return kind is not None and any(isinstance(part, kind) for part in module.modules())
 
 
-def _is_divided(parameter: Any) -> bool:
-    """Whether the ranks of a tensor-parallel group hold parts of a parameter."""
-    return bool(getattr(parameter, "tensor_model_parallel", False))
-
-
 def _config(model: Any) -> Any:
     """The configuration of a model, wrapped or not."""
     while model is not None and not hasattr(model, "config"):
@@ -593,7 +612,7 @@ def _parameters(
         value = f"{fingerprint(local(parameter)):016x}"
         name = name.removeprefix("module.")
         name = name if number == 1 else f"{name} (model {number})"
-        if not _is_divided(parameter) and len(tensor) > 1:
+        if not is_divided(parameter) and len(tensor) > 1:
             yield name, value, "tensor", tensor
         if len(data) > 1:
             yield name, value, "data", data

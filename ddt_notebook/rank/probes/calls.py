@@ -120,6 +120,8 @@ class CallLog:
         #: Is called with the exception that leaves a call, and when, before the end is recorded: a
         #: launcher may end this process in between, and a rank in a call has a reason to stand.
         self.failure_hook: Callable[[BaseException, float], None] | None = None
+        #: Is called with the tensor of a broadcast and the ranks of its group, before the call.
+        self.broadcast_hook: Callable[[Any, tuple[int, ...]], None] | None = None
         #: What simulated GPUs change in groups; None without them.
         self.backends: MappedBackends | None = None
         self.default_timeout: Any = None
@@ -234,6 +236,7 @@ class CallLog:
         sampled, summed = training.RECORD, summed_activations.RECORD
         sites, distinguished = self._sites, distinguishing(op, operation)
         reduces, examines = op == "all_reduce", op in exchanged.EXAMINED
+        broadcasts = op == "broadcast"
         collected = self._coalesced.collected
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -253,8 +256,11 @@ class CallLog:
                 known = made.known
                 if not _are_equal(made.given, asked):
                     known = self._other_call(op, operation, given, details_of, made, asked)
-                if reduces and known and (sampled.sampling or (known.sums and summed.watches)):
-                    self._reduces(given, known)
+                if known and (
+                    broadcasts
+                    or (reduces and (sampled.sampling or (known.sums and summed.watches)))
+                ):
+                    self._shows(given, known)
             except Exception as error:
                 if self.sockets is not None:
                     raise
@@ -693,11 +699,14 @@ class CallLog:
         if self._ring is not None:
             self._ring.settle(index, ring.DONE, _clock())
 
-    @staticmethod
-    def _reduces(given: Mapping[str, Any], known: KnownCall) -> None:
-        """Show the tensor of an ``all_reduce`` to the probes that look at it."""
+    def _shows(self, given: Mapping[str, Any], known: KnownCall) -> None:
+        """Show the tensor of a ``broadcast`` or an ``all_reduce`` to the probes that look at it."""
         tensor, members = given.get("tensor"), known.record.group.members
         with UNSIMULATED:
+            if known.record.op == "broadcast":
+                if self.broadcast_hook is not None:
+                    self.broadcast_hook(tensor, members)
+                return
             if training.RECORD.sampling:
                 training.RECORD.reduces(tensor)
             if known.sums and summed_activations.RECORD.watches:

@@ -156,6 +156,25 @@ def test_ranks_of_a_context_group_take_parts_of_one_batch() -> None:
     assert not report([whole, *labels("c", "d")], [whole, *labels("e", "f")]).findings
 
 
+def test_equal_parts_of_a_parameter_are_named_with_their_number() -> None:
+    """Of each parameter it is enough that a rank holds one value."""
+
+    def parts(*values: str) -> list[Given]:
+        part = replace(PARAMETER, differs=True)
+        return [
+            replace(part, what=f"parameter {name}", value=value)
+            for name, value in zip(("up", "down", "out"), values, strict=True)
+        ]
+
+    (finding,) = report(parts("a", "b", "c"), parts("x", "b", "c")).findings
+    assert (finding.symptom, finding.cause) == ("D.2.4", "megatron-parts-alike")
+    assert (finding.ranks, finding.confidence) == ([0, 1], "likely")
+    assert "parts of down and 1 other parameter" in finding.title
+    assert not report(parts("a", "b", "c"), parts("x", "y", "z")).findings
+    # what ranks hold whole has to be equal
+    assert not report([PARAMETER], [PARAMETER]).findings
+
+
 def test_sizes_of_the_groups_are_read_from_the_log_of_calls() -> None:
     """A rank that waits for a group of another mesh may have to be killed."""
 

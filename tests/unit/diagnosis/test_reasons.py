@@ -134,6 +134,17 @@ def test_a_loop_over_gradients_in_a_function_that_the_library_called(
     assert reason.place.line == 7  # type: ignore[union-attr]
 
 
+def test_whether_a_path_was_given_is_less_likely_to_differ_than_what_lies_there() -> None:
+    source = (
+        "def load(args):\n    if not os.path.isfile(args.load):\n        return\n"
+        "    dist.all_reduce(x)\nif args.load is not None:\n    load(args)\nend()\n"
+    )
+    waiter = rank(0, all_reduce(4, callers=(at(6),)), blocked=True)
+    finding = only(diagnose(snapshot(waiter, rank(1), source=source, outcome="hung")))
+    assert finding.cause == LOCAL
+    assert fact(finding, "leaves-by-own-finding").place.line == 2  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     ("source", "line", "expected"),
     [
