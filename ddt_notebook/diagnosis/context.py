@@ -177,7 +177,7 @@ class Context:
             return None
         found = by_own_lines(self.program, call, caller, absent, at, reason)
         if found is None:  # the condition gave them their parts; one may have left a loop of both
-            found = self.escape_paths.why_absent(call, *ranks, at, reason.place)
+            found = self.escape_paths.why_absent(call, *ranks, at, [reason.place])
             return found if found is not None and found.kind in LEAVES_LOOP else None
         if found.kind != "uneven-rounds":
             return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -122,7 +122,7 @@ class EscapePaths:
         caller: RankReport,
         absent: RankReport,
         at: Position | None,
-        but: Place | None = None,
+        but: Collection[Place] = (),
     ) -> Reason | None:
         """Why ``absent`` did not reach ``call``, which ``caller`` has made.
 
@@ -131,7 +131,7 @@ class EscapePaths:
         at
             Where ``absent`` was instead; None if it had finished the cell.
         but
-            A line that is known not to be the reason.
+            Lines that are known not to be the reason.
 
         Returns
         -------
@@ -163,7 +163,7 @@ class EscapePaths:
         if call.kind == "collective" and (not found or of_library):
             found += self._uneven_loaders(caller.rank, absent.rank)
         found += of_library
-        found = [one for one in found if but is None or not one.place.is_same_line(but)]
+        found = [one for one in found if not any(map(one.place.is_same_line, but))]
         best = min(found, key=lambda reason: reason.priority, default=None)
         if best is None or best.kind not in SUPPOSED:
             return best

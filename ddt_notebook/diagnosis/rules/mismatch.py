@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.errors import is_peer_error
+from ddt_notebook.diagnosis.left_turns import LEFT_OUT, left_out
 from ddt_notebook.diagnosis.matched_calls import Mismatch, Side
 from ddt_notebook.diagnosis.matched_messages import MessageMismatch, message_bytes
 from ddt_notebook.diagnosis.parting_reasons import ASKS_LIBRARY, IN_CALLBACK, REPORTED
@@ -50,6 +51,7 @@ def _mismatch(context: Context, mismatch: Mismatch) -> Finding:
     ranks = list(mismatch.minority)
     reason, passed, why = _reason(context, mismatch)
     by_rank = reason is not None and not reason.other_branch and reason.cause in _BY_RANK
+    left = by_rank or (reason is not None and reason.priority == LEFT_OUT)
     waiting = [rank for rank in _stuck(context, mismatch) if rank not in ranks]
     entered = [
         Fact(
@@ -60,7 +62,7 @@ def _mismatch(context: Context, mismatch: Mismatch) -> Finding:
         )
         for side in mismatch.sides
     ]
-    facts = [*why, *entered] if by_rank else [*entered, *why]
+    facts = [*why, *entered] if left else [*entered, *why]
     facts += _returned(context, mismatch)
     if mismatch.later:
         facts.append(Fact(kind="later-mismatches", values={"collectives": mismatch.later}))
@@ -85,7 +87,7 @@ def _mismatch(context: Context, mismatch: Mismatch) -> Finding:
         values["varied"] = True
     return conclude(
         symptom,
-        "out-of-step" if (by_rank and kind == "arguments-differ") or not mismatch.fields else kind,
+        "out-of-step" if (left and kind == "arguments-differ") or not mismatch.fields else kind,
         cause=_cause(context, mismatch, reason),
         ranks=ranks,
         waiting=waiting,
@@ -177,7 +179,9 @@ def _reason(context: Context, mismatch: Mismatch) -> tuple[Reason | None, Call, 
     tied = [one for one in found if _rank(one) == _rank((best, side))]
     best, side = _first_on_the_way(context, mismatch, tied) or (best, side)
     if best is None:
-        return None, side.call, []
+        met = {side.ranks[0]: side.call for side in mismatch.sides}
+        turn = left_out(context.escape_paths, context.reports, met)
+        return (*turn, reasons([turn[0]])) if turn is not None else (None, side.call, [])
     absent = [rank for rank in mismatch.ranks if rank not in side.ranks]
     known = [_why_absent(context, mismatch, side, rank) for rank in absent]
     alike = [reason for reason in known if reason and _shown(reason) == _shown(best)]
