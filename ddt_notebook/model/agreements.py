@@ -76,7 +76,10 @@ class RankAgreements:
 
 
 #: Tensors of a batch, or computed from one, of which a fingerprint is kept.
-BATCH = ("tokens", "labels", "input of layers", "batches before they are cut")
+BATCH = (
+    *("tokens", "labels", "input of layers", "inputs of the model"),
+    "batches before they are cut",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

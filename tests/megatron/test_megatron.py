@@ -65,7 +65,7 @@ HEALTHY = {
         2,
         without_schedule(
             "for one in model.parameters():\n"
-            "    if not one.tensor_model_parallel:\n"
+            "    if not getattr(one, 'tensor_model_parallel', False):\n"
             "        dist.broadcast(one.data, 0)"
         ),
     ),

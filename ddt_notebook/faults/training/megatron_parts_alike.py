@@ -49,7 +49,7 @@ CARD = FaultCard(
         torch.manual_seed(1234)
         model = make_gpt(tensor=2)
         for parameter in model.parameters():
-            if not parameter.tensor_model_parallel:
+            if not getattr(parameter, "tensor_model_parallel", False):
                 dist.broadcast(parameter.data, src=0)
         model.broadcast_params()
         optimizer = make_optimizer(model)

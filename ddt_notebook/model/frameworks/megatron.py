@@ -11,6 +11,8 @@ GROUP_SIZES = "initialize_model_parallel"
 NORM = "norm of gradients"
 #: What it notes of a batch from which each rank of a context-parallel group takes its part.
 WHOLE_BATCH = "batches before they are cut"
+#: What it notes of all tensors that a data-parallel model is given in a training pass.
+MODEL_INPUTS = "inputs of the model"
 _SIZES = ("tensor_model", "pipeline_model", "context")
 
 FRAMEWORK = Description(
@@ -35,6 +37,7 @@ FRAMEWORK = Description(
     effects=frozenset({"parameter", "norm", "input"}),
     alike={
         ("tokens", "data"): "megatron-data-undivided",
+        ("inputs", "data"): "megatron-data-undivided",
         ("labels", "context"): "megatron-sequence-undivided",
         ("parameter", "tensor"): "megatron-parts-alike",
     },

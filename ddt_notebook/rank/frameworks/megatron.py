@@ -24,7 +24,7 @@ import torch
 
 from ...model import Observation, Position
 from ...model.agreements import Given, RankAgreements
-from ...model.frameworks.megatron import GROUP_SIZES, NORM, WHOLE_BATCH
+from ...model.frameworks.megatron import GROUP_SIZES, MODEL_INPUTS, NORM, WHOLE_BATCH
 from ...wire.records import CallRecord
 from ..after_import import AfterImport
 from ..probes import training
@@ -102,6 +102,8 @@ class Megatron(Framework):
             watches = functools.partial(self._watch_labels, function)
             AfterImport(module, watches).install()
         AfterImport("megatron.core.utils", self._watch_cuts).install()
+        wrappers = "megatron.core.distributed.data_parallel_base"
+        AfterImport(wrappers, self._watch_replicas).install()
         AfterImport("megatron.core.transformer.moe.moe_utils", _lacks_engine).install()
         training.RECORD.clip_listeners.append(self._clips)
 
@@ -250,6 +252,24 @@ class Megatron(Framework):
             return original(self_, input_, *args, **kwargs)
 
         layer.forward = forward
+
+    def _watch_replicas(self, module: ModuleType) -> None:
+        """Note what the first training passes of a model are given, of whatever kind it is."""
+        replica = getattr(module, "_BaseDataParallel", None)
+        original, counts = getattr(replica, "forward", None), self._counts
+        if replica is None or original is None:
+            return
+
+        @functools.wraps(original)
+        def forward(self_: Any, *inputs: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            if counts["replica"] < _MOST_TOKENS and torch.is_grad_enabled():
+                counts["replica"] += 1
+                with UNSIMULATED:
+                    self._given_to_replica((*inputs, *kwargs.values()))
+            return original(self_, *inputs, **kwargs)
+
+        replica.forward = forward
 
     def _watch_labels(self, name: str, module: ModuleType) -> None:
         original = getattr(module, name, None)
@@ -446,6 +466,14 @@ class Megatron(Framework):
             self._note(
                 "input of layers", value, number, "tensor", tensor, user_line(sys._getframe(2))
             )
+
+    def _given_to_replica(self, given: tuple[object, ...]) -> None:
+        data = self._mesh.members("data")
+        tensors = [one for one in given if isinstance(one, torch.Tensor)]
+        if len(data) > 1 and tensors and local_bytes(tensors) <= _MOST_INPUT_BYTES:
+            value = " ".join(f"{fingerprint(local(one)):016x}" for one in tensors)
+            number, where = self._counts["replica"], user_line(sys._getframe(2))
+            self._note(MODEL_INPUTS, value, number, "data", data, where, differs=True)
 
     def _compares_labels(self, given: Mapping[str, Any]) -> None:
         labels = given.get("target")

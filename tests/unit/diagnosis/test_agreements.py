@@ -12,7 +12,7 @@ from ddt_notebook.diagnosis.run_rules import diagnose
 from ddt_notebook.model import Call, Cell, Position, RankReport, Report, Snapshot
 from ddt_notebook.model.agreements import Given, RankAgreements
 from ddt_notebook.model.frameworks.lightning import FIT, LOG, LOGGED
-from ddt_notebook.model.frameworks.megatron import GROUP_SIZES, WHOLE_BATCH
+from ddt_notebook.model.frameworks.megatron import GROUP_SIZES, MODEL_INPUTS, WHOLE_BATCH
 from ddt_notebook.model.frameworks.transformers import TRAIN
 from ddt_notebook.model.group_names import with_names_of_framework
 from ddt_notebook.model.snapshot import Outcome
@@ -123,10 +123,13 @@ def test_groups_carry_the_names_of_the_framework_unless_ranks_differ() -> None:
     assert with_names_of_framework(after) == after
 
 
-def test_replicas_that_read_the_same_batches_are_named_unless_one_batch_is_repeated() -> None:
+@pytest.mark.parametrize("what", ["tokens", MODEL_INPUTS])
+def test_replicas_that_read_the_same_batches_are_named_unless_one_batch_is_repeated(
+    what: str,
+) -> None:
     def tokens(*values: str, differs: bool = True) -> list[Given]:
         return [
-            replace(COUNT, what="tokens", value=value, number=n, axis="data", differs=differs)
+            replace(COUNT, what=what, value=value, number=n, axis="data", differs=differs)
             for n, value in enumerate(values, 1)
         ]
 
