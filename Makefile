@@ -85,20 +85,19 @@ test-torch:
 TRAINERS_VENV = .venv-trainers
 test-trainers:
 	test -x $(TRAINERS_VENV)/bin/python || $(PYTHON) -m venv $(TRAINERS_VENV)
-	$(TRAINERS_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[demo]' \
-		accelerate lightning tensorboard transformers pytest pytest-rerunfailures pytest-timeout
+	$(TRAINERS_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[demo,accelerate,lightning,transformers]' \
+		tensorboard pytest pytest-rerunfailures pytest-timeout
 	$(TRAINERS_VENV)/bin/python -m pytest tests/trainers tests/multiprocess/test_launchers.py
 	$(TRAINERS_VENV)/bin/python -m pytest tests/multiprocess/test_cards.py -k trainer
 
 test-lightning: test-trainers
 
-# DeepSpeed's own set-up imports torch, and compiles nothing.
+# DeepSpeed builds its operations with ninja when a program uses them.
 DEEPSPEED_VENV = .venv-deepspeed
 test-deepspeed:
 	test -x $(DEEPSPEED_VENV)/bin/python || $(PYTHON) -m venv $(DEEPSPEED_VENV)
-	$(DEEPSPEED_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[demo]' \
-		setuptools wheel ninja pytest pytest-rerunfailures pytest-timeout
-	$(DEEPSPEED_VENV)/bin/python -m pip install --quiet --no-build-isolation deepspeed
+	$(DEEPSPEED_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[demo,deepspeed]' \
+		setuptools ninja pytest pytest-rerunfailures pytest-timeout
 	$(DEEPSPEED_VENV)/bin/python -m pytest tests/deepspeed tests/multiprocess/test_launchers.py
 	$(DEEPSPEED_VENV)/bin/python -m pytest tests/multiprocess/test_cards.py -k deepspeed
 
@@ -131,12 +130,12 @@ $(HOROVOD_VENV)/.built: tools/build_horovod.py constraints.txt
 	$(HOROVOD_VENV)/bin/python tools/build_horovod.py
 	@touch $@
 
-# Each of its jobs starts a Ray of its own. The extra "ray" lacks what Ray Train needs.
+# Each of its jobs starts a Ray of its own.
 RAY_VENV = .venv-ray
 test-ray:
 	test -x $(RAY_VENV)/bin/python || $(PYTHON) -m venv $(RAY_VENV)
-	$(RAY_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[demo,ray]' \
-		'ray[train]' pytest pytest-rerunfailures pytest-timeout
+	$(RAY_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[demo,ray-train]' \
+		pytest pytest-rerunfailures pytest-timeout
 	$(RAY_VENV)/bin/python -m pytest tests/ray
 
 # Hosts are network namespaces: needs root. Debian's packages are installed where they are missing.

@@ -8,6 +8,7 @@ import graphlib
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,8 @@ PRIVATE = re.compile(
     r"(?<![\w./-])/(?:work|root|home|Users|farm|opt)/[\w.-]+"
     r"|\b(?:files\.pythonhosted|download\.pytorch|(?:test\.)?pypi\.org/simple|registry\.npmjs)\b"
 )
+#: The extras in a requirement of this package.
+EXTRAS = re.compile(r"ddt-notebook\[([\w,-]+)\]")
 TEXT = {".py", ".md", ".toml", ".txt", ".csv", ".css", ".ipynb", ".json", ".yml", ".yaml", ""}
 
 
@@ -66,6 +69,20 @@ def test_nothing_names_the_machine_it_was_written_on(root: Path) -> None:
 
 #: Most files have no handler of everything, and need not be parsed.
 _BROAD = re.compile(r"\bexcept\b[\s(]*(?::|(?:Base)?Exception\b)")
+
+
+def test_every_extra_that_is_recommended_exists(root: Path) -> None:
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    named = {
+        extra
+        for path in tracked(root)
+        if path.suffix in (".py", ".md", ".toml", ".ipynb")
+        for extras_of in EXTRAS.findall(path.read_text(errors="replace"))
+        for extra in extras_of.split(",")
+    }
+    assert {"deepspeed", "tensorflow", "megatron"} <= named
+    assert named <= extras.keys()
 
 
 def test_no_exception_is_swallowed(root: Path) -> None:
