@@ -11,7 +11,7 @@ from pathlib import PurePath
 
 from ddt_notebook.model import Call, Place, Position, RankError, RankReport, Role, Snapshot
 from ddt_notebook.model.agreements import RankAgreements, broken, of_calls
-from ddt_notebook.model.frameworks import known_operation
+from ddt_notebook.model.frameworks import ends_framework, known_operation
 from ddt_notebook.model.user_code import is_user_code
 from ddt_notebook.model.waits import MOVING, Wait, cannot_complete, lock_holders, waits
 from ddt_notebook.program.escape_paths import LEAVES_LOOP, EscapePaths, Reason
@@ -26,10 +26,12 @@ from .partings import Partings
 from .rank_stores import stored_by_some
 from .rendezvous import Discord, discord
 from .silent_partings import parted_in_silence
-from .stopped_loops import stopped_alone
+from .stopped_loops import ended_framework, stopped_alone
 from .thread_clash import ThreadClash, thread_clash
 from .ways import Ways
 
+#: What Horovod says of a call in a process set that it does not have.
+_NO_SET = "Process set provided does not exist"
 #: The signals by which a mismatch ends a process: gloo aborts or overruns a buffer.
 _ABORTS = frozenset({6, 7, 11})
 #: After a mismatch in these fields, bytes are left over or missing in the group's next collective.
@@ -63,7 +65,8 @@ def _with_stack(report: RankReport) -> RankReport:
 
 def _destroys_on_the_way_out(call: Call, error: RankError) -> bool:
     """Whether a rank destroyed its groups in a ``finally`` that its exception passed through."""
-    return call.op == "destroy_process_group" and call.where != error.where
+    ends = call.op == "destroy_process_group" or ends_framework(call.op)
+    return bool(ends) and call.where != error.where
 
 
 def _is_file_of_user(file: str) -> bool:
@@ -154,6 +157,10 @@ class Context:
         at
             Where ``absent`` was instead; None if it had finished the cell.
         """
+        frames = self.escape_paths.frames(call, caller)
+        ended = ended_framework(self.program, frames, caller, absent)
+        if ended is not None:
+            return ended
         observed = self.where_parted(call, caller, absent, at)
         if observed is not None and observed.priority != REPORTED:
             return observed
@@ -213,12 +220,36 @@ class Context:
             call = None
             if report.state == "raised" and error is not None and is_peer_error(error):
                 call = self._raised_in(report)
+            elif report.rank in self.lost_sets:
+                call = self.lost_sets[report.rank]
             elif report.rank in self.met_nobody:
                 call = self.met_nobody[report.rank]
             reports.append(
                 replace(report, state="blocked", blocked_in=call.index) if call else report
             )
         return tuple(reports)
+
+    @cached_property
+    def lost_sets(self) -> dict[int, Call | None]:
+        """Ranks that lost a process set of Horovod, which ends with the first rank that ends.
+
+        Calls in the set were complete before. Of each, the call for which a rank of the set is
+        missing that has ended; None if there is none.
+        """
+        if any(self.program.calls("remove_process_set")):
+            return {}
+        reports = self.reports.values()
+        ended = {one.rank for one in reports if one.state in ("finished", "died")}
+        told = any(one.error is not None and is_peer_error(one.error) for one in reports)
+        found: dict[int, Call | None] = {}
+        for report in reports if ended or told else ():
+            error, (*before, last) = report.error, report.calls or (None,)
+            lost = error is not None and error.type == "ValueError" and _NO_SET in error.message
+            if lost and last is not None:
+                known = ((x.members, x.status) for x in before if x is not None)
+                if (last.members, "done") in known:
+                    found[report.rank] = last if ended & {*last.members} else None
+        return found
 
     @cached_property
     def met_nobody(self) -> dict[int, Call]:

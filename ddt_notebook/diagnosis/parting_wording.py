@@ -61,6 +61,13 @@ def _called_back(fact: Fact) -> str:
     )
 
 
+def _ends_framework(fact: Fact) -> str:
+    """Return ``rank 1 ended Horovod for all ranks at cell[1] line 9: hvd.shutdown(), …``."""
+    decided, title = fact.values["decided"], fact.values["framework"]
+    under = f", under the condition of line {decided}" if decided is not None else ""
+    return f"{ranks_text(fact.ranks)} ended {title} for all ranks at {_at(fact.place)}{under}"
+
+
 def _loaders_differ(fact: Fact) -> str:
     """Return ``the loader made at line 9 has 5 batches on rank 0 and 4 on rank 1``."""
     (caller, theirs), mine = fact.values["other"], fact.values["batches"]
@@ -87,6 +94,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "stored-last": "{ranks} stored {name} last at {place}",
     "not-stored": "{ranks} did not store {name}",
     "called-back": _called_back,
+    "ends-framework": _ends_framework,
     "callback-stops": "{callback} asked the trainer to stop on {ranks} alone, within {place}",
     "messages-left-out": _messages_left_out,
     "thread-started": "the thread was started at {place}",

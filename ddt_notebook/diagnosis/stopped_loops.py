@@ -1,11 +1,13 @@
-"""Explains ranks that part because only one of them asked a trainer to end its loop."""
+"""Explains ranks that part because only one of them ended a trainer's loop, or a framework."""
 
 from __future__ import annotations
 
 from ddt_notebook.model import Call, Position, RankReport
-from ddt_notebook.model.frameworks import asks_to_stop
+from ddt_notebook.model.frameworks import asks_to_stop, ends_framework
 from ddt_notebook.program.conditional_lines import condition_at
 from ddt_notebook.program.escape_paths import Reason
+from ddt_notebook.program.iterations import comes_to
+from ddt_notebook.program.nodes import covers
 from ddt_notebook.program.program import Program
 
 from .parting_reasons import IN_CALLBACK
@@ -56,6 +58,52 @@ def _by_callback(program: Program, where: Position, callback: str, rank: int) ->
         place=program.place(statement, "passed"),
         rank=rank,
         values={"callback": callback},
+        priority=IN_CALLBACK,
+    )
+
+
+def ended_framework(
+    program: Program, frames: list[Position], caller: RankReport, absent: RankReport
+) -> Reason | None:
+    """Why ``absent`` went past a call of ``caller``: it had ended the framework on all ranks.
+
+    None if the other rank had done so as often, or would come to that line after its loop, as to
+    the end of the program.
+
+    Parameters
+    ----------
+    frames
+        The lines that led to the call, innermost first.
+    """
+    ended, other = (
+        [call for call in report.calls if ends_framework(call.op)] for report in (absent, caller)
+    )
+    where = ended[len(other)].where if len(ended) > len(other) else None
+    statement = program.statement_at(where) if where is not None else None
+    if where is None or statement is None:
+        return None
+    within = any(
+        line.file == where.file and covers(loop, where.line)
+        for line in frames
+        for loop in program.loops(line)
+    )
+    if not within and comes_to(program, frames, where):
+        return None
+    decision = condition_at(program, where)
+    cause = "rank-skips-collective"
+    if decision is not None:
+        cause = "collective-under-local-condition"
+        if program.conditions.reads_rank(decision.test):
+            cause = "early-exit-on-rank-condition"
+    return Reason(
+        cause=cause,
+        kind="ends-framework",
+        place=program.place(statement, "passed"),
+        rank=absent.rank,
+        values={
+            "framework": ends_framework(ended[len(other)].op),
+            "decided": decision.lineno if decision is not None else None,
+        },
         priority=IN_CALLBACK,
     )
 

@@ -17,7 +17,7 @@ from ddt_notebook.diagnosis.silent_partings import came_apart
 from ddt_notebook.diagnosis.text import exceptions as printed_exceptions
 from ddt_notebook.diagnosis.text.lines import separate
 from ddt_notebook.diagnosis.wording import lacking
-from ddt_notebook.model import Call, Fact, Finding, Position, RankError, RankReport
+from ddt_notebook.model import Call, Fact, Finding, Position, RankError
 from ddt_notebook.model.finding import Values
 from ddt_notebook.model.frameworks import known_frameworks
 from ddt_notebook.model.user_code import is_user_code
@@ -59,7 +59,7 @@ def exceptions(context: Context) -> Iterator[Finding]:
             report.state != "raised"
             or error is None
             or is_peer_error(error)
-            or _lost_its_process_set(context, report, error)
+            or rank in context.lost_sets
             or rank in context.consequences
             or (context.discord is not None and _raised_in(error, context.discord.joined.get(rank)))
             or (error.type == "KeyboardInterrupt" and context.snapshot.outcome == "interrupted")
@@ -70,21 +70,6 @@ def exceptions(context: Context) -> Iterator[Finding]:
         yield _exception(context, errors)
     for rank, error in context.handled.items():
         yield _handled(context, rank, error)
-
-
-def _lost_its_process_set(context: Context, report: RankReport, error: RankError) -> bool:
-    """Whether a process set of Horovod is gone since another rank has ended: all end with it.
-
-    Calls in the set were complete before, and other ranks were told of the shutdown.
-    """
-    if error.type != "ValueError" or "Process set provided does not exist" not in error.message:
-        return False
-    *before, last = report.calls or (None,)
-    told = any(x.error is not None and is_peer_error(x.error) for x in context.reports.values())
-    return told and any(
-        one is not None and last is not None and (one.members, one.status) == (last.members, "done")
-        for one in before
-    )
 
 
 def _raised_in(error: RankError, call: Call | None) -> bool:

@@ -24,6 +24,7 @@ __all__ = [
     "Preparation",
     "asks_to_stop",
     "described",
+    "ends_framework",
     "ends_waits",
     "framework_of",
     "is_barrier",
@@ -118,6 +119,14 @@ def asks_to_stop(op: str) -> bool:
     return op in _stops()
 
 
+def ends_framework(op: str) -> str:
+    """The title of the framework that a rank ends on all ranks by this call; empty for others.
+
+    See `Description.ends`.
+    """
+    return _ends().get(op, "")
+
+
 def known_operation(op: str) -> Operation | None:
     """The operation of torch or a framework with this name; None for graphs and what is unknown."""
     return OPERATIONS.get(op) or _operations().get(op)
@@ -136,6 +145,11 @@ def _meetings() -> frozenset[str]:
 @functools.cache
 def _stops() -> frozenset[str]:
     return frozenset().union(*(one.stops for one in known_frameworks().values()))
+
+
+@functools.cache
+def _ends() -> dict[str, str]:
+    return {op: one.title for one in known_frameworks().values() for op in one.ends}
 
 
 @functools.cache

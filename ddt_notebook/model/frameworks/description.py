@@ -113,6 +113,8 @@ class Description:
         each holds the name in place of a reduce operation.
     stops
         The setup calls by which a rank asks the trainer to end its loop.
+    ends
+        The setup calls by which a rank ends the framework on all ranks.
     callbacks
         The modules and the functions in them, or methods, with which a trainer calls callbacks.
     hooks
@@ -148,6 +150,7 @@ class Description:
     settings_of: str = "world"
     given_at: Mapping[str, str] = field(default_factory=dict)
     stops: frozenset[str] = frozenset()
+    ends: frozenset[str] = frozenset()
     callbacks: tuple[tuple[str, str], ...] = ()
     hooks: tuple[tuple[str, str], ...] = ()
     causes: Mapping[str, str] = field(default_factory=dict)

@@ -8,6 +8,8 @@ from .description import Description, JobRecording, Preparation
 
 #: Its initialisation.
 INIT = "hvd.init"
+#: Its end by the program, which ends it on all ranks.
+SHUTDOWN = "hvd.shutdown"
 _REDUCED = Operation(
     parameters=("tensor", "name", "op", "process_set"),
     tensors="tensor",
@@ -48,6 +50,7 @@ FRAMEWORK = Description(
         JOIN: Operation(parameters=("device",)),
     },
     by_tensor=True,
+    ends=frozenset({SHUTDOWN}),
     waits_in={
         "horovod/torch/mpi_ops.py": frozenset(
             {"allreduce", "allreduce_", "grouped_allreduce", "grouped_allreduce_", "allgather"}

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...model.frameworks.horovod import INIT
+from ...model.frameworks.horovod import INIT, SHUTDOWN
 from ...model.named_tensors import JOIN, group_name
 from ...wire.records import CallRecord, Group
 from ..probes.calls import CallForm
@@ -86,6 +86,7 @@ class Horovod(Framework):
         self._rendezvous: Rendezvous | None = None
         self._broken = self._freed = self._joining = False
         self._inits = 0  # since the ranks met
+        self._shutdowns = 0  # by the program
         self._chose = False  # whether the user's code gave arguments to hvd.init()
         self._made: Counter[str] = Counter()  # calls by name
         self._members: dict[int, tuple[int, ...]] = {}  # by the number of a process set
@@ -232,6 +233,14 @@ class Horovod(Framework):
         record = CallRecord(op=INIT, kind="setup", number=self._inits)
         record.group = Group("0", tuple(members) or tuple(range(self._world_size)))
         return record
+
+    def shut_down(self, function: Callable[[], Any]) -> Any:
+        """Record that the program ends Horovod, which ends it on all ranks, and let it."""
+        __tracebackhide__ = True
+        assert self._calls is not None
+        self._shutdowns += 1
+        record = CallRecord(op=SHUTDOWN, kind="setup", number=self._shutdowns)
+        return self._calls.record(record, function, PACKAGE)
 
     @staticmethod
     def _connected(function: Callable[[], Any]) -> Any:

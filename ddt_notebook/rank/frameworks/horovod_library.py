@@ -9,11 +9,13 @@ Checked with Horovod 0.28.1. Names of its library stand here only.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
 
+from ...model.user_code import is_user_code
 from ..probes import training
 
 _PROCESS_SETS = "_get_process_set_ids_and_ranks"
@@ -73,6 +75,8 @@ class Rank(Protocol):
         self, members: Sequence[int], function: Callable[[], Any], plain: bool
     ) -> Any: ...
 
+    def shut_down(self, function: Callable[[], Any]) -> Any: ...
+
 
 def install(rank: Rank) -> Library:
     """Replace the functions of Horovod's library for torch, and its initialisation."""
@@ -82,6 +86,7 @@ def install(rank: Rank) -> Library:
     library, basics = mpi_ops.mpi_lib, mpi_ops._basics
     poll, wait = library.horovod_torch_poll, library.horovod_torch_wait_and_clear
     init, join, before = basics.init, library.horovod_torch_join, "horovod_torch_"
+    shutdown = basics.shutdown
 
     def begins(op: str, original: Callable[..., int]) -> Callable[..., int]:
         @functools.wraps(original)
@@ -112,6 +117,14 @@ def install(rank: Rank) -> Library:
         plain = comm is None and process_sets is None
         return rank.initialised(members, lambda: init(comm, process_sets), plain)
 
+    @functools.wraps(shutdown)
+    def ends(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        # Horovod's elastic loop begins anew on all ranks, and so does a session
+        if is_user_code(sys._getframe(2).f_code.co_filename):
+            return rank.shut_down(lambda: shutdown(*args, **kwargs))
+        return shutdown(*args, **kwargs)
+
     broadcast_state = functions.broadcast_optimizer_state
 
     @functools.wraps(broadcast_state)
@@ -123,5 +136,5 @@ def install(rank: Rank) -> Library:
     package.broadcast_optimizer_state = broadcasts_state
     library.horovod_torch_wait_and_clear = waits
     library.horovod_torch_poll = polls
-    basics.init = initialises
+    basics.init, basics.shutdown = initialises, ends
     return Library(mpi_ops, join, poll)

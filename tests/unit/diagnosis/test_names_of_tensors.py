@@ -139,3 +139,83 @@ def test_a_gradient_that_is_sent_by_another_line_on_each_rank_is_no_swap() -> No
         for one in ranks
     ]
     assert diagnose(replace(snapshot(*unnamed, source=EIGENVALUE), framework="horovod")).hints
+
+
+SHUTS_DOWN = """for epoch in range(epochs):
+    model(x).backward()
+    if CONDITION:
+        hvd.shutdown()
+        break
+"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "cause"),
+    [
+        ("loss < 0.5", "collective-under-local-condition"),
+        ("hvd.rank() == 1", "early-exit-on-rank-condition"),
+    ],
+)
+@pytest.mark.parametrize("both", [False, True])
+def test_a_rank_that_alone_ended_horovod_is_told_at_that_line(
+    condition: str, cause: str, both: bool
+) -> None:
+    ended = Call(index=2, op="hvd.shutdown", kind="setup", sequence=1, where=at(4))
+    waits = _waits(0, _calls(("w", 2), ("w", 2), ("w", 2)))
+    if both:
+        waits = replace(waits, calls=(*waits.calls, replace(ended, index=9)))
+    left = RankReport(rank=1, state="finished", calls=(*_calls(("w", 2), ("w", 2)), ended))
+    source = SHUTS_DOWN.replace("CONDITION", condition)
+    found = only(
+        diagnose(snapshot(waits, left, source=source, outcome="hung", framework="horovod"))
+    )
+    assert found.ranks == [1]
+    told = [one for one in found.facts if one.kind == "ends-framework"]
+    assert [one.place.line for one in told if one.place] == ([] if both else [4])
+    if not both:
+        assert found.cause == cause
+        assert told[0].values == {"framework": "Horovod", "decided": 3}
+
+
+def test_the_end_of_the_program_is_no_reason_why_a_rank_made_fewer_calls() -> None:
+    source = "for part in order.split(size):\n    model(part).backward()\nhvd.shutdown()\n"
+    ended = Call(index=2, op="hvd.shutdown", kind="setup", sequence=1, where=at(3))
+    waits = _waits(0, _calls(("w", 2), ("w", 2), ("w", 2)))
+    left = RankReport(rank=1, state="finished", calls=(*_calls(("w", 2), ("w", 2)), ended))
+    found = only(
+        diagnose(snapshot(waits, left, source=source, outcome="hung", framework="horovod"))
+    )
+    assert (found.cause, found.ranks) == ("horovod-steps-differ", [1])
+    assert "ends-framework" not in {one.kind for one in found.facts}
+
+
+@pytest.mark.parametrize("removes", [False, True])
+def test_a_process_set_that_ended_with_a_rank_is_no_fault_of_the_others(removes: bool) -> None:
+    """All sets of Horovod end with the first rank that ends; only one of its own set waited."""
+    message = "Allreduce: Process set provided does not exist, or has not been registered."
+    error = RankError(type="ValueError", message=message, where=at(3))
+
+    def calls(members: tuple[int, ...], times: int, *later: Call) -> tuple[Call, ...]:
+        name = f"allreduce.w of process set {members}"
+        found = (replace(one, group=name, members=members) for one in _calls(*[("w", 2)] * times))
+        return (*found, *(replace(one, members=members) for one in later))
+
+    loss = Call(index=2, op="allreduce", group="allreduce.loss", sequence=1, where=at(3))
+    odd = calls((1, 3), 2)
+    reports = [
+        RankReport(
+            rank=r, state="raised", error=replace(error, where=at(2)), calls=calls((0, 2), 3)
+        )
+        for r in (0, 2)
+    ]
+    loss = replace(loss, members=(1, 3), status="pending", asynchronous=True)
+    reports.insert(1, RankReport(rank=1, state="raised", error=error, calls=(*odd, loss)))
+    reports.append(RankReport(rank=3, state="finished", calls=odd))
+    source = "for epoch in range(9):\n    step()\n    loss = hvd.allreduce(loss)\n"
+    source += "hvd.remove_process_set(odds)\n" * removes
+    report = diagnose(snapshot(*reports, source=source, outcome="failed", framework="horovod"))
+    if removes:
+        assert {one.symptom for one in report.findings} == {"D.1.11"}
+    else:
+        found = only(report)
+        assert (found.symptom, found.ranks, found.waiting) == ("D.2.1", [3], [1])
