@@ -15,6 +15,7 @@ from .advice import in_framework
 from .context import Context
 from .rules import HINTS, RULES, unexplained
 from .rules.checkpoints import READ_BEFORE_WRITTEN
+from .rules.stage_data import SHAPES, STAGES_APART
 from .wording import checked, worded
 
 #: Causes for which each rank's own values decide.
@@ -41,7 +42,9 @@ def diagnose(snapshot: Snapshot) -> Report:
             snapshot = replace(snapshot, partition=())
     context = Context(replace(snapshot, ranks=in_session_numbers(snapshot.ranks)))
     concluded = [finding for rule in RULES for finding in rule(context)]
-    findings = _read_first([one for one in concluded if one.confidence != "possible"])
+    findings = _stages_first(
+        _read_first([one for one in concluded if one.confidence != "possible"])
+    )
     if not findings and snapshot.outcome != "ok":
         found = (list(rule(context)) for rule in unexplained.RULES)
         findings = next((result for result in found if result), [])
@@ -76,6 +79,18 @@ def _read_first(findings: list[Finding]) -> list[Finding]:
     if not any(rounds):
         return findings
     return [*read, *(one for one in findings if one not in read)]
+
+
+def _stages_first(findings: list[Finding]) -> list[Finding]:
+    """Put other samples of the stages of one model before tensors that then do not fit.
+
+    One stage computes with the tokens of a batch, and another one with the labels.
+    """
+    apart = [one for one in findings if one.kind == STAGES_APART]
+    ranks = {rank for one in apart for rank in one.ranks}
+    if not any(one.symptom == SHAPES and ranks & {*one.ranks} for one in findings):
+        return findings
+    return [*apart, *(one for one in findings if one not in apart)]
 
 
 def _with_what_was_not_seen(finding: Finding, snapshot: Snapshot) -> Finding:

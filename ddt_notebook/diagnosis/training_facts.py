@@ -183,7 +183,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "ddp-averages": "DistributedDataParallel averages the gradients of {model} on {ranks}",
     "optimizer-averages": "the optimizer averages gradients in the backward pass on {ranks}",
     "deepspeed-averages": "DeepSpeed averages the gradients of its engine on {ranks}",
-    "fsdp-reduces": "FSDP2 reduces the gradients of {model} on {ranks}",
+    "fsdp-reduces": "FSDP reduces the gradients of {model} on {ranks}",
     "cell-reduces-gradients": "the run reduces gradients ({calls:call} of all_reduce)",
     # values
     "inputs-finite": "on {ranks}, the model's inputs were all finite in that pass",

@@ -17,6 +17,9 @@ from ddt_notebook.program.gradients import holds_gradients
 from ddt_notebook.program.nodes import argument
 from ddt_notebook.program.sharded_values import slices_by_rank
 
+#: By which FSDP reduces gradients.
+_SCATTERS = ("reduce_scatter", "_reduce_scatter")
+
 
 @dataclass(frozen=True, slots=True)
 class Team:
@@ -41,6 +44,7 @@ def teams(context: Context) -> list[Team]:
     """Return the ranks that train a model together; disjoint or equal sets, the largest first."""
     known = [
         *_reduced_by_hand(context),
+        *_reduced_by_fsdp(context),
         *_sharded(context),
         *_in_engines(context),
         *_in_backward_passes(context),
@@ -94,6 +98,22 @@ def _sharded(context: Context) -> Iterator[Team]:
         meshes = {shard.mesh.rpartition("=")[2] for shard in shards if shard.wrapper == "FSDP2"}
         if len(ranks) == len(shards) > 1 and meshes == {str(len(ranks))}:
             yield Team(ranks, Fact(kind="fsdp-reduces", ranks=ranks, values={"model": name}))
+
+
+def _reduced_by_fsdp(context: Context) -> Iterator[Team]:
+    """Yield the ranks between which FSDP scattered all gradients, wherever the model was held.
+
+    A model in a variable of a function is gone when the run has ended.
+    """
+    trained = tuple(sorted(t.rank for t in context.snapshot.training if t.backwards))
+    calls = (call for report in context.snapshot.ranks for call in report.calls)
+    scattered = {
+        call.members for call in calls if call.caller == "FSDP" and call.op.startswith(_SCATTERS)
+    }
+    if len(trained) > 1 and scattered == {trained}:
+        one = next(t for t in context.snapshot.training if t.backwards)
+        name = next((o.model for o in one.optimizers if o.model), "the model")
+        yield Team(trained, Fact(kind="fsdp-reduces", ranks=trained, values={"model": name}))
 
 
 def _in_engines(context: Context) -> Iterator[Team]:

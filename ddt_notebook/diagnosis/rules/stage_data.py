@@ -7,10 +7,15 @@ from collections.abc import Iterable, Iterator
 
 from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
+from ddt_notebook.diagnosis.errors import classify
 from ddt_notebook.model import Fact, Finding, Position
 from ddt_notebook.model.agreements import readers
 from ddt_notebook.model.partition import Epoch, RankPartition
 
+from .exception import of_error
+
+#: The kind of this finding, and the symptom of tensors that do not fit each other.
+STAGES_APART, SHAPES = "stage-loaders-differ", "D.1.5"
 #: One rank may read what it then sends to the others.
 _SENDING = ("broadcast", "scatter")
 
@@ -36,13 +41,20 @@ def stages_read_apart(context: Context) -> Iterator[Finding]:
 def _finding(context: Context, made_at: Position, read: dict[int, Epoch]) -> Finding:
     return conclude(
         "D.2.4",
-        "stage-loaders-differ",
+        STAGES_APART,
         cause="megatron-stages-read-apart",
         ranks=sorted(read),
         places={rank: context.place(made_at, "created") for rank in sorted(read)},
         facts=[
             Fact(kind="samples-read", ranks=(rank,), values={"first": one.first})
             for rank, one in sorted(read.items())
+        ]
+        + [
+            Fact(kind="raised", place=at, ranks=(rank,), values=of_error(error))
+            for rank in sorted(read)
+            if (error := context.reports[rank].error) is not None
+            and classify(error).symptom == SHAPES
+            and (at := context.place(error.where, "raised")) is not None
         ],
         confidence="likely",
     )

@@ -12,7 +12,7 @@ from ddt_notebook.model import Cell, RankReport, Report, Snapshot
 from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition, pack_indices
 from ddt_notebook.model.training import ModelTraining, OptimizerTraining, RankTraining
 
-from .builders import CELL, all_reduce, at, facts, rank
+from .builders import CELL, all_reduce, at, call, facts, rank
 
 SOURCE = "loader = make()\nfor batch in loader:\n    step(batch)"
 SIZE = 24
@@ -596,3 +596,17 @@ def test_the_gradients_of_a_loop_by_hand_make_a_team() -> None:
     )
     ranks = tuple(rank(r, all_reduce(members=(0, 1)), all_reduce(members=(0, 1))) for r in (0, 1))
     assert causes(diagnose(replace(one_run, ranks=ranks))) == [("no-distributed-sampler", [0, 1])]
+
+
+def test_the_ranks_between_which_fsdp_scatters_gradients_make_a_team() -> None:
+    """Also if the model was a variable of a function, which is gone."""
+
+    def found(*groups: tuple[int, ...]) -> list[tuple[str | None, list[int]]]:
+        parts = [sampled(ALL[::2], 0), sampled(ALL[::2], 0)]
+        made = [call("reduce_scatter_single", members=ranks, caller="FSDP") for ranks in groups]
+        ranks = tuple(rank(r, *made) for r in (0, 1))
+        return causes(diagnose(replace(scene(*parts, ddp=False), ranks=ranks)))
+
+    assert found((0, 1)) == [("sampler-for-wrong-rank", [1])]
+    assert not found()
+    assert not found((0,), (1,)), "each rank keeps its own"

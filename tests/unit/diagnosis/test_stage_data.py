@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from ddt_notebook.diagnosis import diagnose
-from ddt_notebook.model import Finding
+from ddt_notebook.model import Finding, RankError
 from ddt_notebook.model.agreements import RankAgreements
 from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition
 
-from .builders import at, call, rank, snapshot
+from .builders import at, call, raised, rank, snapshot
 
 LOADER = LoaderPartition(
     name="loader", dataset="Rows", dataset_size=8, sampler="RandomSampler", made_at=at(3)
@@ -52,6 +52,35 @@ def test_stages_that_read_other_samples_are_named_with_the_first_of_them() -> No
     assert {place.line for place in finding.places.values()} == {3}
     told = {fact.ranks: fact.values["first"] for fact in finding.facts}
     assert told == {(0,): SAME, (1,): OTHER}
+
+
+def test_they_come_before_tensors_that_do_not_fit_for_that_reason() -> None:
+    """One stage's positions have the length of its own batch."""
+
+    def order(*read: tuple[int, ...]) -> list[str]:
+        message = "The size of tensor a (32) must match the size of tensor b (40)"
+        error = RankError(type="RuntimeError", message=message, frames=(at(4),))
+        loaders = [
+            replace(LOADER, epochs=(Epoch(number=1, run=1, batches=2, samples=4, first=first),))
+            for first in read
+        ]
+        scene = snapshot(
+            rank(0),
+            raised(1, error=error),
+            outcome="failed",
+            partition=tuple(
+                RankPartition(rank=number, run=1, loaders=(one,))
+                for number, one in enumerate(loaders)
+            ),
+            agreements=tuple(
+                RankAgreements(rank=number, framework="megatron-core", axes=one)
+                for number, one in enumerate(PIPELINE)
+            ),
+        )
+        return [one.kind for one in diagnose(scene).findings]
+
+    assert order(SAME, OTHER) == ["stage-loaders-differ", "raised"]
+    assert order(SAME, SAME) == ["raised"]
 
 
 def test_equal_samples_replicas_and_what_one_stage_sends_are_silent() -> None:
