@@ -446,6 +446,7 @@ class RankRecorder:
             caller=None if called_from else flight.library(call.library),
             called_from=called_from,
             asynchronous=call.asynchronous,
+            gives_up_after_s=call.gives_up_after_s or None,
             entered_s=record.entered_s,
             left_s=record.left_s or None,
             rendezvous=call.rendezvous,

@@ -101,6 +101,9 @@ class Call:
         on: ``"accelerate/utils/operations.py"``. None if there is none, or `caller` is known.
     asynchronous
         True if the call returned a handle.
+    gives_up_after_s
+        After how many seconds the call raises by itself, if that is short and the program handles
+        the error where it makes the call; None otherwise.
     entered_s, left_s
         Times on the machine's monotonic clock, in seconds (the same clock for all local ranks).
     error
@@ -136,6 +139,7 @@ class Call:
     caller: str | None = None
     called_from: str | None = None
     asynchronous: bool = False
+    gives_up_after_s: float | None = None
     entered_s: float | None = None
     left_s: float | None = None
     error: str | None = None

@@ -21,6 +21,8 @@ MOVING = frozenset({"running", "silent"})
 #: A rank inside of a graph of TensorFlow may stand still for a while after another has ended it:
 #: in a healthy program, up to 1.6 s were seen at a load of 15 on 2 cores. In seconds.
 _LEFT_FOR_S = 10.0
+#: On a busy machine, a call may raise so long after its time limit. Chosen, not measured.
+_LATE_S = 5.0
 #: A mismatch in these fields keeps two calls of one collective from meeting on gloo.
 _KEEPS_APART = frozenset({"op", "root", "shape", "dtype"})
 
@@ -316,7 +318,8 @@ def cannot_complete(waiting: Mapping[int, Wait], reports: Iterable[RankReport]) 
     A wait can end if every missing rank can still enter the call, because it runs code or is itself
     blocked in a wait that can end. Waits in a cycle cannot end (least fixed point from the moving
     ranks). A blocked rank without missing ranks is assumed to be transferring data. A rank that
-    waits for a file's lock can go on when the rank that holds the lock can.
+    waits for a file's lock can go on when the rank that holds the lock can. A call whose
+    `Call.gives_up_after_s` has not passed ends by itself.
 
     Parameters
     ----------
@@ -345,7 +348,7 @@ def cannot_complete(waiting: Mapping[int, Wait], reports: Iterable[RankReport]) 
         r.rank
         for r in reports
         if (r.state in MOVING and r.rank not in holders and not r.waits_for_ever)
-        or (r.rank in waiting and r.may_go_on)
+        or (r.rank in waiting and (r.may_go_on or _gives_up(r, waiting[r.rank].call)))
     ]
     moving += [rank for key, many in needs.items() if not many for rank in alike[key]]
     can_move = set(moving)
@@ -362,3 +365,9 @@ def cannot_complete(waiting: Mapping[int, Wait], reports: Iterable[RankReport]) 
         for rank, wait in waiting.items()
         if rank in never or needs[wait.missing, wait.anyone] > 0
     )
+
+
+def _gives_up(report: RankReport, call: Call) -> bool:
+    """Whether a call in which a rank is blocked is about to raise, and the program expects it."""
+    limit = call.gives_up_after_s
+    return limit is not None and (report.blocked_s or 0.0) <= limit + _LATE_S

@@ -136,13 +136,13 @@ class RankGroup:
         self.sockets.forget()
 
     def allow(self, timeout_s: float) -> None:
-        """Set the time limit of every group for the next cell, in seconds."""
+        """Set the time limit of groups for the next cell, unless the program has set it."""
         timeout = timedelta(seconds=timeout_s)
         if timeout == self.timeout:
             return
         self.timeout = self.calls.default_timeout = timeout
         if dist.is_initialized():
-            torch_private.set_timeouts(timeout)
+            torch_private.set_timeouts(timeout, besides=self.calls.limits)
 
     @staticmethod
     def is_formed() -> bool:

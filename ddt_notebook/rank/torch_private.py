@@ -19,7 +19,7 @@ import os
 import pkgutil
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from types import CodeType
@@ -197,10 +197,11 @@ def restart_group_names() -> None:
         torch.distributed.distributed_c10d._world.group_count = 0
 
 
-def set_timeouts(timeout: timedelta) -> None:
-    """Give every process group of this rank a time limit."""
+def set_timeouts(timeout: timedelta, besides: Container[object]) -> None:
+    """Give every other process group of this rank a time limit."""
     for group in process_groups():
-        group.set_timeout(timeout)
+        if group not in besides:
+            group.set_timeout(timeout)
 
 
 def process_groups() -> list[Any]:

@@ -20,7 +20,7 @@ from ..model.collective import CallKind, Shape
 
 #: Version of the layout of the ring and of its records. Change it with either of them; a reader
 #: rejects a ring that has another version.
-VERSION = 5
+VERSION = 6
 
 _KINDS: tuple[CallKind, ...] = ("collective", "p2p", "setup")
 _OUTSIDE, _ASYNCHRONOUS = 1, 2
@@ -31,8 +31,8 @@ Counts = tuple[int, int, int, int]
 #: What equal calls share. Kind, flags, and how many shapes, dtypes and output shapes follow.
 #: Offsets in the table: operation, group, reduce-op, file, function, callers, library, rendezvous,
 #: ranks of a new group.
-#: Line, root, peer, tag.
-_FIXED = struct.Struct("<5B9IIiiq")
+#: Line, root, peer, tag, seconds after which the call gives up; 0 stands for never.
+_FIXED = struct.Struct("<5B9IIiiqf")
 _FIXED_AT = COUNTS.size
 _TENSORS_AT = _FIXED_AT + _FIXED.size
 #: Stand for "none" where a number may be missing.
@@ -86,6 +86,8 @@ class CallRecord:
         How many operations had been issued to the group's backend before the call; -1 if unknown.
     reduce_op, root, peer, tag, shapes, dtypes, output_shapes, asynchronous, rendezvous, new_members
         As in `Call`.
+    gives_up_after_s
+        As in `Call`; 0 if it does not.
     branches_before, branch_hash
         As in `Call`.
     file, line, function
@@ -116,6 +118,7 @@ class CallRecord:
     callers: str = ""
     library: str | None = None
     asynchronous: bool = False
+    gives_up_after_s: float = 0.0
     rendezvous: Rendezvous | None = None
     new_members: tuple[int, ...] = ()
     branches_before: int | None = None
@@ -182,7 +185,7 @@ def shared_key(call: CallRecord) -> Hashable:
         call.kind,
         call.shapes, call.dtypes, call.output_shapes, call.reduce_op, call.asynchronous,
         call.root, call.peer, call.tag, call.outside, call.rendezvous,
-        call.new_members,
+        call.new_members, call.gives_up_after_s,
     )  # fmt: skip
 
 
@@ -243,6 +246,7 @@ def encode_shared(
             _NO_RANK if call.root is None else call.root,
             _NO_RANK if call.peer is None else call.peer,
             call.tag,
+            call.gives_up_after_s,
         )
         + tensors
     )
@@ -276,7 +280,7 @@ def decode(
     number, operations_before, branches, branch_hash = COUNTS.unpack_from(data)
     kind, flags, shapes, dtypes, outputs, *rest = _FIXED.unpack_from(data, _FIXED_AT)
     op, group, reduce_op, file, function, callers, library, meeting, new, line, *others = rest
-    root, peer, tag = others
+    root, peer, tag, gives_up_after_s = others
     count = shapes + outputs
     dims = data[_TENSORS_AT : _TENSORS_AT + count]
     numbers = struct.unpack_from(f"<{sum(dims)}q{dtypes}I", data, _TENSORS_AT + count)
@@ -305,6 +309,7 @@ def decode(
         callers=text_of(callers) if callers else "",
         library=text_of(library) if library else None,
         asynchronous=bool(flags & _ASYNCHRONOUS),
+        gives_up_after_s=gives_up_after_s,
         rendezvous=from_plain(Rendezvous, parse(text_of(meeting))) if meeting else None,
         new_members=group_of(new).members if new else (),
         branches_before=None if branches == NO_NUMBER else branches,

@@ -47,3 +47,24 @@ def test_handle_waited_for_in_a_later_cell(ranks: Ranks) -> None:
         report = ddt.diagnose(run)
         assert report.ok, str(report)
         assert not report.hints, str(report)
+
+
+def test_ranks_that_give_up_at_a_barrier_of_their_own(ranks: Ranks) -> None:
+    """As WeNet's executor finds that the batches of one rank have ended."""
+    run = ranks.session(2).run(
+        """
+from datetime import timedelta
+for epoch in range(2):
+    join = dist.new_group(timeout=timedelta(seconds=5))
+    for batch in range(2 + (rank + epoch) % 2):
+        try:
+            dist.monitored_barrier(join, timeout=timedelta(seconds=5))
+        except RuntimeError:
+            break
+    dist.destroy_process_group(join)
+    dist.barrier()
+"""
+    )
+    report = ddt.diagnose(run)
+    assert run.ok
+    assert report.ok, str(report)

@@ -49,6 +49,15 @@ def test_different_calls_never_meet():
     assert stuck(reports) == {0, 1, 2}
 
 
+def test_a_call_that_gives_up_by_itself_ends_whatever_the_others_do():
+    own = entered(op="monitored_barrier", group="1", gives_up_after_s=30.0)
+    others = [blocked(1, entered()), blocked(2, entered())]
+    assert stuck([blocked(0, own), *others]) == frozenset()
+    assert stuck([blocked(0, replace(own, gives_up_after_s=None)), *others]) == {0, 1, 2}
+    late = replace(blocked(0, own), blocked_s=40.0)
+    assert stuck([late, *others]) == {0, 1, 2}, "it should have raised by now"
+
+
 def test_a_member_that_raised_inside_never_completes_it():
     failed = RankReport(rank=2, state="raised", calls=(entered(status="failed"),))
     assert stuck([blocked(0, entered()), blocked(1, entered()), failed]) == {0, 1}

@@ -123,7 +123,9 @@ def _has_items(sizes: Any) -> bool:
 
 
 #: Parameters that decide how a call is recorded, beside its tensors and objects.
-_DECIDE = frozenset({"op", "group", "async_op", "src", "dst", "group_src", "group_dst", "tag"})
+_DECIDE = frozenset(
+    {"op", "group", "async_op", "src", "dst", "group_src", "group_dst", "tag", "timeout"}
+)
 #: Classes of tensors whose shapes are what their attributes say.
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 

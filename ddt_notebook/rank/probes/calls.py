@@ -42,6 +42,7 @@ from . import (
     rendezvous,
     summed_activations,
     threads,
+    time_limits,
     timer_slack,
     training,
 )
@@ -125,6 +126,7 @@ class CallLog:
         #: What simulated GPUs change in groups; None without them.
         self.backends: MappedBackends | None = None
         self.default_timeout: Any = None
+        self.limits = time_limits.TimeLimits()
         #: Counts and hashes branch events; None while they are not observed.
         self.branches: BranchRecorder | None = None
         self._ring: ring.RingWriter | None = None
@@ -185,7 +187,7 @@ class CallLog:
         for name, known in MESSAGES.items():
             self._replace(name, functools.partial(self._message, op=name, operation=known))
         for name in SETUP:
-            self._replace(name, functools.partial(self._setup, op=name))
+            self._replace(name, functools.partial(self._limited_setup, op=name))
         self._wrap_work()
         self._coalesced.install()
 
@@ -322,7 +324,8 @@ class CallLog:
         group, outside, process_group, count = found
         details = details_of(given, group)
         tensors = described(given, operation)
-        key = op, group.name, made.site, details, tensors
+        limit_s = self.limits.of(op, given, group)
+        key = op, group.name, made.site, details, tensors, limit_s
         known = self._known.get(key)
         if known is None:
             shapes, dtypes, outputs = tensors
@@ -341,6 +344,8 @@ class CallLog:
                 output_shapes=tuple(map(tuple, outputs)),
                 asynchronous=asynchronous,
             )
+            if limit_s and not asynchronous and self.limits.is_handled(made.site):
+                record.gives_up_after_s = limit_s
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             known = self._known[key] = self._new_call(record, made.site, process_group, count)
@@ -394,6 +399,9 @@ class CallLog:
             found = self._group(operation.bind(args, kwargs).get("group"))
             return found[0].name if found is not None else ""
         return ""
+
+    def _limited_setup(self, function: Any, op: str) -> Any:
+        return self.limits.noted(function, self._setup(function, op), op)
 
     def _setup(self, function: Any, op: str) -> Any:
         # leaving a group starts no thread, and this thread's own waits must stay exact
@@ -770,6 +778,7 @@ class CallLog:
 
     def _forget_groups(self) -> None:
         self._groups.clear()
+        self.limits.forget()
         self._numbers.clear()
         self._forget_found()
 

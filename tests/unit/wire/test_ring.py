@@ -137,6 +137,7 @@ EVERYTHING = CallRecord(
     callers=encode_callers([("/project/größe/\udcff.py", 7, "fit"), ("main.py", 90, "<module>")]),
     library="nn/parallel/distributed.py",
     asynchronous=True,
+    gives_up_after_s=30.0,
     rendezvous=Rendezvous(address="127.0.0.1:29500", rank=1, left_over=True),
     new_members=(0, 2),
 )
