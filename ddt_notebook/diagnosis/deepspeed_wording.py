@@ -43,6 +43,10 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         "the first and the last stage of a pipeline, {ranks}, read different batches: the labels "
         "do not belong to the inputs"
     ),
+    "sequences-read-apart": (
+        "{ranks} attend to parts of the same sequences, but read different samples: the parts do "
+        "not belong together"
+    ),
     "loss-divided-twice": (
         "the loss is divided by {passes}, the steps of accumulation, and the engine divides it by "
         "{passes} again"
@@ -72,6 +76,10 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "micro-batches-apart": (
         "in each of the first {batches} micro-batches, both the inputs and the labels on {ranks} "
         "have the same shapes and other values"
+    ),
+    "attend-together": (
+        "{ranks} form a sequence-parallel group, and no collective was seen that may bring samples "
+        "from one to another"
     ),
     "loss-divided-at": "{line}: `{code}` divides it",
     "saved-under": "{ranks} saved under the tag {tag}",

@@ -23,7 +23,7 @@ from ddt_notebook.model.frameworks.deepspeed import (
 )
 from ddt_notebook.symptoms.loader import symptom
 
-from . import deepspeed_engines
+from . import deepspeed_engines, deepspeed_sequences
 
 #: Causes that only say that ranks made other calls.
 _OUT_OF_STEP = frozenset(
@@ -309,4 +309,8 @@ def _some_save(context: Context, finding: Finding) -> bool:
     return bool(finding.waiting)
 
 
-RULES = (tags_differ, loads_differ, late_steps, changes_lost, *deepspeed_engines.RULES)
+RULES = (
+    *(tags_differ, loads_differ, late_steps, changes_lost),
+    *deepspeed_engines.RULES,
+    *deepspeed_sequences.RULES,
+)

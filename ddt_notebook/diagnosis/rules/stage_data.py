@@ -10,7 +10,7 @@ from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.errors import classify
 from ddt_notebook.model import Fact, Finding, Position
 from ddt_notebook.model.agreements import readers
-from ddt_notebook.model.partition import Epoch, RankPartition
+from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition
 
 from .exception import of_error
 
@@ -30,10 +30,10 @@ def stages_read_apart(context: Context) -> Iterator[Finding]:
     for ranks in _copies(context):
         if not set(ranks) <= partitions.keys() or _sends(context, ranks):
             continue
-        passes = {rank: _first_passes(partitions[rank]) for rank in ranks}
+        passes = {rank: first_passes(partitions[rank]) for rank in ranks}
         for made_at in dict.fromkeys(line for one in passes.values() for line in one):
-            read = {rank: one[made_at] for rank, one in passes.items() if made_at in one}
-            if _apart(read.values()):
+            read = {rank: one[made_at][1] for rank, one in passes.items() if made_at in one}
+            if are_apart(read.values()):
                 yield _finding(context, made_at, read)
                 return
 
@@ -78,18 +78,18 @@ def _sends(context: Context, ranks: list[int]) -> bool:
     )
 
 
-def _first_passes(partition: RankPartition) -> dict[Position, Epoch]:
-    """The first pass in this run of each loader over samples with an index, by its line."""
-    found: dict[Position, Epoch | None] = {}
+def first_passes(partition: RankPartition) -> dict[Position, tuple[LoaderPartition, Epoch]]:
+    """Return the first pass in this run of each loader over samples with an index, by its line."""
+    found: dict[Position, tuple[LoaderPartition, Epoch] | None] = {}
     for loader in partition.loaders:
         first = next((one for one in loader.epochs if one.run == partition.run), None)
         if loader.made_at is not None and loader.indexed and first is not None:
             known = loader.made_at in found  # one line may make several
-            found[loader.made_at] = None if known else first
+            found[loader.made_at] = None if known else (loader, first)
     return {line: one for line, one in found.items() if one is not None}
 
 
-def _apart(read: Iterable[Epoch]) -> bool:
+def are_apart(read: Iterable[Epoch]) -> bool:
     """Whether these passes began with other samples, as far as all of them came."""
     passes = list(read)
     same_pass = len({(one.number, one.made) for one in passes}) == 1

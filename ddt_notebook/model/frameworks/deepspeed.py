@@ -33,6 +33,8 @@ ENGINE_TRAINS = "engine.step's parameters"
 ENGINE_TAKES = "engine's inputs"
 #: What a stage of a pipeline read as a micro-batch, with the ranks of the pipeline, also as JSON.
 STAGE_READS = "engine.train_batch's data"
+#: Ranks that attend to parts of the same sequences, and the name of their group, also as JSON.
+SEQUENCE = "deepspeed.sequence.DistributedAttention"
 #: The loss was divided already by the passes that the engine divides it by; this number stands in
 #: place of a reduce operation.
 LOSS_DIVIDED = "engine.backward of a divided loss"

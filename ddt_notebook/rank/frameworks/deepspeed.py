@@ -27,6 +27,7 @@ from ...model.frameworks.deepspeed import (
     MEMBERS,
     ORDER,
     SAVE_CHECKPOINT,
+    SEQUENCE,
     ZERO_INIT,
 )
 from ...wire.records import CallRecord
@@ -85,6 +86,10 @@ class DeepSpeed(Framework):
         #: The ids of engines without a backward pass since their last step.
         self._stepped: set[int] = set()
         self._values = EngineValues(self._note)
+        #: By the names of groups that attend to parts of the same sequences, their ranks; and
+        #: whether they are noted in this run.
+        self._sequences: dict[str, list[int]] = {}
+        self._sequences_noted = True
         #: What parameters held when contexts began in which they are gathered.
         self._gathered: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
 
@@ -96,6 +101,7 @@ class DeepSpeed(Framework):
         AfterImport("deepspeed.runtime.pipe.engine", self._watch_stages).install()
         parameters = "deepspeed.runtime.zero.partition_parameters"
         AfterImport(parameters, self._watch_construction).install()
+        AfterImport("deepspeed.sequence.layer", self._watch_sequences).install()
 
     def install(self) -> None:
         """Have DeepSpeed leave out an operator that no training uses."""
@@ -106,6 +112,7 @@ class DeepSpeed(Framework):
         """Begin to count passes anew."""
         for engine, passes in self._passes.items():
             self._passes[engine] = _Passes(passes.accumulates)
+        self._sequences_noted = not self._sequences
 
     def begin_script(self) -> None:
         """Forget the groups of an earlier script."""
@@ -191,6 +198,31 @@ class DeepSpeed(Framework):
 
         engine._next_batch = take
 
+    def _watch_sequences(self, module: ModuleType) -> None:
+        """Find the groups of ranks that attend to parts of the same sequences (Ulysses)."""
+        attention = getattr(module, "DistributedAttention", None)
+        made = getattr(attention, "__init__", None)
+        if attention is None or made is None:
+            return
+
+        @functools.wraps(made)
+        def make(self_: Any, *args: Any, **kwargs: Any) -> None:
+            __tracebackhide__ = True
+            made(self_, *args, **kwargs)
+            with left_out():  # another version of DeepSpeed
+                ranks_of = sys.modules["deepspeed.comm.comm"].get_all_ranks_from_group
+                ranks = list(ranks_of(self_.spg))
+                if len(ranks) > 1 and self_.spg.group_name not in self._sequences:
+                    self._sequences[self_.spg.group_name] = ranks
+                    self._sequences_noted = False
+
+        attention.__init__ = make
+
+    def _note_sequences(self) -> None:
+        self._sequences_noted = True
+        for group, ranks in self._sequences.items():
+            self._note(SEQUENCE, json.dumps({"group": group, "ranks": ranks}))
+
     def _watch_loads(self, engine: Any) -> None:
         """Record what an engine has loaded: a checkpoint that is not there raises nothing."""
         loads = getattr(engine, "load_checkpoint", None)
@@ -264,6 +296,8 @@ class DeepSpeed(Framework):
             if (passes := self._passes.get(id(self_))) is not None:
                 passes.forwards += 1
             self._values.takes(self_, args, kwargs)
+            if not self._sequences_noted:
+                self._note_sequences()
             return forward(self_, *args, **kwargs)
 
         @functools.wraps(backward)
@@ -329,6 +363,7 @@ class DeepSpeed(Framework):
             return []
         began = getattr(communication, "cdb", None) is not None
         communication.cdb = None  # type: ignore[attr-defined]
+        self._sequences.clear()
         groups = sys.modules.get("deepspeed.utils.groups")
         release = getattr(groups, "_release_process_group_references", None)
         if release is not None:
