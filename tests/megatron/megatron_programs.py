@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from textwrap import dedent
+from textwrap import dedent, indent
 
 #: After Megatron-core's example ``run_simple_mcore_train_loop.py``, with a tiny model. Format it
 #: with the sizes of the parallel groups and with further arguments of the configuration.
@@ -227,7 +227,8 @@ def without_schedule(adds: str) -> str:
     begin, _, _rest = gpt(2, 1).partition("    model = DistributedDataParallel(")
     return (
         begin
-        + f"""    {adds}
+        + indent(adds, "    ")
+        + """
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     iterator = batches(0)
     for step in range(3):
