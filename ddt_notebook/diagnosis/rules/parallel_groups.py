@@ -103,14 +103,16 @@ def _sharded(context: Context) -> Iterator[Team]:
 def _reduced_by_fsdp(context: Context) -> Iterator[Team]:
     """Yield the ranks between which FSDP scattered all gradients, wherever the model was held.
 
-    A model in a variable of a function is gone when the run has ended.
+    A model in a variable of a function is gone when the run has ended. Ranks that exchange parts
+    of a sequence as well may have to read the same batches.
     """
     trained = tuple(sorted(t.rank for t in context.snapshot.training if t.backwards))
-    calls = (call for report in context.snapshot.ranks for call in report.calls)
+    calls = [call for report in context.snapshot.ranks for call in report.calls]
     scattered = {
         call.members for call in calls if call.caller == "FSDP" and call.op.startswith(_SCATTERS)
     }
-    if len(trained) > 1 and scattered == {trained}:
+    parts = any(call.kind == "p2p" or call.op.startswith("all_to_all") for call in calls)
+    if len(trained) > 1 and scattered == {trained} and not parts:
         one = next(t for t in context.snapshot.training if t.backwards)
         name = next((o.model for o in one.optimizers if o.model), "the model")
         yield Team(trained, Fact(kind="fsdp-reduces", ranks=trained, values={"model": name}))

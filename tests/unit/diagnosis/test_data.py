@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ddt_notebook.diagnosis import diagnose
-from ddt_notebook.model import Cell, RankReport, Report, Snapshot
+from ddt_notebook.model import Call, Cell, RankReport, Report, Snapshot
 from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition, pack_indices
 from ddt_notebook.model.training import ModelTraining, OptimizerTraining, RankTraining
 
@@ -601,12 +601,17 @@ def test_the_gradients_of_a_loop_by_hand_make_a_team() -> None:
 def test_the_ranks_between_which_fsdp_scatters_gradients_make_a_team() -> None:
     """Also if the model was a variable of a function, which is gone."""
 
-    def found(*groups: tuple[int, ...]) -> list[tuple[str | None, list[int]]]:
+    def found(
+        *groups: tuple[int, ...], also: tuple[Call, ...] = ()
+    ) -> list[tuple[str | None, list[int]]]:
         parts = [sampled(ALL[::2], 0), sampled(ALL[::2], 0)]
         made = [call("reduce_scatter_single", members=ranks, caller="FSDP") for ranks in groups]
+        made += also
         ranks = tuple(rank(r, *made) for r in (0, 1))
         return causes(diagnose(replace(scene(*parts, ddp=False), ranks=ranks)))
 
     assert found((0, 1)) == [("sampler-for-wrong-rank", [1])]
     assert not found()
     assert not found((0,), (1,)), "each rank keeps its own"
+    exchanged = call("all_to_all_single", members=(0, 1))
+    assert not found((0, 1), also=(exchanged,)), "they may compute parts of a sequence"
