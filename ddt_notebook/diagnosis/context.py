@@ -13,7 +13,14 @@ from ddt_notebook.model import Call, Place, Position, RankError, RankReport, Rol
 from ddt_notebook.model.agreements import RankAgreements, broken, of_calls
 from ddt_notebook.model.frameworks import ends_framework, known_operation
 from ddt_notebook.model.user_code import is_user_code
-from ddt_notebook.model.waits import MOVING, Wait, cannot_complete, lock_holders, waits
+from ddt_notebook.model.waits import (
+    MOVING,
+    Wait,
+    cannot_complete,
+    gives_up,
+    lock_holders,
+    waits,
+)
 from ddt_notebook.program.escape_paths import LEAVES_LOOP, EscapePaths, Reason
 from ddt_notebook.program.program import Program
 
@@ -297,8 +304,12 @@ class Context:
 
     @cached_property
     def waits(self) -> dict[int, Wait]:
-        """What each victim waits for (see `halted`)."""
-        return {rank: self._still_missing(wait) for rank, wait in waits(self._as_halted).items()}
+        """What each victim waits for (see `halted`), unless its wait ends by itself."""
+        return {
+            rank: self._still_missing(wait)
+            for rank, wait in waits(self._as_halted).items()
+            if not gives_up(self.reports[rank], wait.call)
+        }
 
     def _still_missing(self, wait: Wait) -> Wait:
         """Return the wait without ranks that are in the same call or left it through an error."""

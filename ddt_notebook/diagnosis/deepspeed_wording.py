@@ -70,6 +70,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         "they differed before step {step} of the engine{at}, which makes parameters equal on "
         "{ranks} as it is made"
     ),
+    "loaded-by": "{ranks} loaded a checkpoint, and others did not",
     "samples-came-again": (
         "samples of the first batch came again on {ranks}: they are data, and not drawn for a pass"
     ),

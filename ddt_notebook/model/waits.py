@@ -344,11 +344,12 @@ def cannot_complete(waiting: Mapping[int, Wait], reports: Iterable[RankReport]) 
     for key in alike:
         for rank in key[0]:
             needed_by[rank].append(key)
+    end = {r.rank for r in reports if r.rank in waiting and gives_up(r, waiting[r.rank].call)}
     moving = [
         r.rank
         for r in reports
         if (r.state in MOVING and r.rank not in holders and not r.waits_for_ever)
-        or (r.rank in waiting and (r.may_go_on or _gives_up(r, waiting[r.rank].call)))
+        or (r.rank in waiting and (r.may_go_on or r.rank in end))
     ]
     moving += [rank for key, many in needs.items() if not many for rank in alike[key]]
     can_move = set(moving)
@@ -363,11 +364,13 @@ def cannot_complete(waiting: Mapping[int, Wait], reports: Iterable[RankReport]) 
     return frozenset(
         rank
         for rank, wait in waiting.items()
-        if rank in never or needs[wait.missing, wait.anyone] > 0
+        if rank in never or (needs[wait.missing, wait.anyone] > 0 and rank not in end)
     )
 
 
-def _gives_up(report: RankReport, call: Call) -> bool:
+def gives_up(report: RankReport, call: Call) -> bool:
     """Whether a call in which a rank is blocked is about to raise, and the program expects it."""
     limit = call.gives_up_after_s
-    return limit is not None and (report.blocked_s or 0.0) <= limit + _LATE_S
+    if limit is None or report.state != "blocked":
+        return False
+    return (report.blocked_s or 0.0) <= limit + _LATE_S

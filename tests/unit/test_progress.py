@@ -54,6 +54,8 @@ def test_a_call_that_gives_up_by_itself_ends_whatever_the_others_do():
     others = [blocked(1, entered()), blocked(2, entered())]
     assert stuck([blocked(0, own), *others]) == frozenset()
     assert stuck([blocked(0, replace(own, gives_up_after_s=None)), *others]) == {0, 1, 2}
+    finished = [RankReport(rank=rank, state="finished") for rank in (1, 2)]
+    assert stuck([blocked(0, own), *finished]) == frozenset()
     late = replace(blocked(0, own), blocked_s=40.0)
     assert stuck([late, *others]) == {0, 1, 2}, "it should have raised by now"
 

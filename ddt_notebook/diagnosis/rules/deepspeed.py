@@ -256,7 +256,10 @@ def _stepped_without_pass(context: Context, finding: Finding) -> list[Fact]:
         steps = [call for call in context.reports[rank].calls if call.op == EMPTY_STEP]
         if not steps:
             return []
+        # at the line that the finding shows anyway, a fact with that line would be left out
+        shown = {(one.file, one.line) for one in finding.places.values()}
         at = context.place(steps[-1].where, "called")
+        at = None if at is None or (at.file, at.line) in shown else at
         found.append(Fact(kind="step-without-backward", place=at, ranks=(rank,)))
     return found
 

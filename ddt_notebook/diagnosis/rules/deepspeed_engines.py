@@ -19,6 +19,7 @@ from ddt_notebook.model.frameworks.deepspeed import (
     ENGINE_TAKES,
     ENGINE_TRAINS,
     ENGINE_USES,
+    LOAD_CHECKPOINT,
     LOSS_DIVIDED,
     MEMBERS,
     ORDER,
@@ -185,6 +186,7 @@ def parameters_apart(context: Context) -> Iterator[Finding]:
         ]
         if not names:
             continue
+        loaded = _loaded_by_some(context, held)
         written = next((at for name in names if (at := _written(context, name)) is not None), None)
         steps = {rank: context.place(call.where, "steps") for rank, (_, call) in held.items()}
         yield conclude(
@@ -193,18 +195,37 @@ def parameters_apart(context: Context) -> Iterator[Finding]:
             cause="model-reset-on-one-rank",
             ranks=held,
             values={"names": tuple(names[:_MOST_NAMED]), "parameters": len(names)},
-            places=dict.fromkeys(held, written) if written is not None else steps,
+            places=steps | loaded if loaded or written is None else dict.fromkeys(held, written),
             facts=[
+                *([Fact(kind="loaded-by", ranks=tuple(loaded))] if loaded else []),
                 Fact(
                     kind="engine-parameters-before",
                     place=steps[min(held)],
                     ranks=tuple(held),
                     values={"step": first["step"]},
-                )
+                ),
             ],
             confidence="likely",
         )
         return
+
+
+def _loaded_by_some(context: Context, ranks: Collection[int]) -> dict[int, Place | None]:
+    """Return where ranks loaded a checkpoint last that have loaded more of them than others."""
+    loads = {
+        rank: [
+            call
+            for call in context.reports[rank].calls
+            if call.op == LOAD_CHECKPOINT and call.reduce_op
+        ]
+        for rank in ranks
+    }
+    fewest = min(map(len, loads.values()))
+    return {
+        rank: context.place(calls[-1].where, "called")
+        for rank, calls in loads.items()
+        if len(calls) > fewest
+    }
 
 
 def _written(context: Context, name: str) -> Place | None:

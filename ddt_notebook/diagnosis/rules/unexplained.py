@@ -9,6 +9,7 @@ from ddt_notebook.diagnosis.advice import conclude
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.errors import is_timeout
 from ddt_notebook.model import Finding
+from ddt_notebook.model.waits import gives_up
 
 from .connecting import unconnected
 from .exception import of_error
@@ -58,7 +59,8 @@ def stalled_transfer(context: Context) -> Iterator[Finding]:
     ranks = sorted(context.halted)
     blocked_s = context.blocked_for(ranks)
     stopped_late = context.snapshot.outcome == "interrupted" and (blocked_s or 0.0) >= _STALLED_S
-    if not ranks or not (context.snapshot.outcome == "hung" or stopped_late):
+    ends = any(gives_up(context.reports[rank], call) for rank, call in context.halted.items())
+    if not ranks or not (context.snapshot.outcome == "hung" or (stopped_late and not ends)):
         return
     call = context.halted[ranks[0]]
     kind = "transfer-stalled"

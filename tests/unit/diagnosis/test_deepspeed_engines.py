@@ -16,6 +16,7 @@ from ddt_notebook.model.frameworks.deepspeed import (
     ENGINE_TAKES,
     ENGINE_TRAINS,
     ENGINE_USES,
+    LOAD_CHECKPOINT,
     LOSS_DIVIDED,
     STAGE_READS,
 )
@@ -155,6 +156,16 @@ def test_the_line_that_writes_to_a_parameter_is_named(source: str, line: int) ->
     calls = [(trains(1, w=held),) for held in (1, 2)]
     (finding,) = found(*calls, source=source)
     assert [place.line for place in finding.places.values()] == [line, line]
+
+
+def test_a_checkpoint_that_only_some_ranks_load_is_named() -> None:
+    loads = call(LOAD_CHECKPOINT, 2, kind="setup", reduce_op="saved/global_step3/mp_rank_00.pt")
+    one, other = trains(1, w=1), trains(1, w=2)
+    (finding,) = found((loads, one), (other,))
+    assert {rank: place.line for rank, place in finding.places.items()} == {0: 2, 1: 3}
+    assert fact(finding, "loaded-by").ranks == (0,)
+    (finding,) = found((loads, one), (loads, other))
+    assert {place.line for place in finding.places.values()} == {3}
 
 
 def test_the_data_of_which_the_samples_are_parts_is_named() -> None:

@@ -525,3 +525,11 @@ def test_a_hang_that_gloo_itself_ended():
     finding = only(report)
     assert (finding.symptom, finding.ranks, finding.waiting) == ("D.2.1", [1], [0])
     assert (finding.kind, finding.values["freed"]) == ("never-entered", True)
+
+
+def test_a_wait_that_ends_by_itself_is_no_hang_of_an_interrupted_run() -> None:
+    barrier = call("monitored_barrier", 5, group="1", members=(0, 1), gives_up_after_s=30.0)
+    for waited_s, kinds in ((20.0, []), (50.0, ["never-entered"])):
+        ranks = rank(0, state="finished"), rank(1, barrier, blocked=True, blocked_s=waited_s)
+        report = diagnose(snapshot(*ranks, outcome="interrupted"))
+        assert [one.kind for one in report.findings] == kinds
