@@ -25,8 +25,8 @@ def stopped_alone(program: Program, caller: RankReport, absent: RankReport) -> R
     where = one.where
     if where is None:
         return None
-    if one.reduce_op is not None:
-        return _by_callback(program, where, one.reduce_op, absent.rank)
+    if one.detail is not None:
+        return _by_callback(program, where, one.detail, absent.rank)
     decision = condition_at(program, where)
     if decision is None:
         return None  # a callback of the library, whose condition is not the user's

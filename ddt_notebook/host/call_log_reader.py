@@ -435,6 +435,7 @@ class RankRecorder:
             sequence=None if call.outside else noted.sequence,
             status=ring.STATUS_NAMES[record.status],
             reduce_op=call.reduce_op,
+            detail=call.detail,
             root=call.root,
             peer=call.peer,
             tag=call.tag,

@@ -136,7 +136,7 @@ def of_calls(reports: Iterable[RankReport], size: int) -> Iterator[RankAgreement
         numbers: Counter[str] = Counter()
         given: dict[str, list[Given]] = defaultdict(list)
         for call in report.calls:
-            if call.op not in settings or not call.reduce_op:
+            if call.op not in settings or not call.detail:
                 continue
             numbers[call.op] += 1
             given[settings[call.op].name] += [
@@ -149,7 +149,7 @@ def of_calls(reports: Iterable[RankReport], size: int) -> Iterator[RankAgreement
                     where=call.where,
                     decides_calls=True,
                 )
-                for what, value in json.loads(call.reduce_op).items()
+                for what, value in json.loads(call.detail).items()
             ]
         for name, values in given.items():
             yield RankAgreements(rank=report.rank, framework=name, given=tuple(values))

@@ -74,6 +74,8 @@ class Call:
         not be complete. ``"done"``: returned, or waited for. ``"failed"``: raised.
     reduce_op
         ``"SUM"``, ``"MAX"`` …, None if the operation has none.
+    detail
+        What a framework notes with a set-up call: a name, a path, or its settings as JSON.
     root
         Global rank of source or destination of a rooted collective.
     peer
@@ -127,6 +129,7 @@ class Call:
     sequence: int | None = None
     status: CallStatus = "done"
     reduce_op: str | None = None
+    detail: str | None = None
     root: int | None = None
     peer: int | None = None
     tag: int = 0

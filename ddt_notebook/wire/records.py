@@ -20,7 +20,7 @@ from ..model.collective import CallKind, Shape
 
 #: Version of the layout of the ring and of its records. Change it with either of them; a reader
 #: rejects a ring that has another version.
-VERSION = 6
+VERSION = 7
 
 _KINDS: tuple[CallKind, ...] = ("collective", "p2p", "setup")
 _OUTSIDE, _ASYNCHRONOUS = 1, 2
@@ -29,10 +29,10 @@ _OUTSIDE, _ASYNCHRONOUS = 1, 2
 COUNTS = struct.Struct("<3qQ")
 Counts = tuple[int, int, int, int]
 #: What equal calls share. Kind, flags, and how many shapes, dtypes and output shapes follow.
-#: Offsets in the table: operation, group, reduce-op, file, function, callers, library, rendezvous,
-#: ranks of a new group.
+#: Offsets in the table: operation, group, reduce-op, detail, file, function, callers, library,
+#: rendezvous, ranks of a new group.
 #: Line, root, peer, tag, seconds after which the call gives up; 0 stands for never.
-_FIXED = struct.Struct("<5B9IIiiqf")
+_FIXED = struct.Struct("<5B10IIiiqf")
 _FIXED_AT = COUNTS.size
 _TENSORS_AT = _FIXED_AT + _FIXED.size
 #: Stand for "none" where a number may be missing.
@@ -84,7 +84,8 @@ class CallRecord:
         Horovod.
     operations_before
         How many operations had been issued to the group's backend before the call; -1 if unknown.
-    reduce_op, root, peer, tag, shapes, dtypes, output_shapes, asynchronous, rendezvous, new_members
+    reduce_op, detail, root, peer, tag, shapes, dtypes, output_shapes, asynchronous, rendezvous,
+    new_members
         As in `Call`.
     gives_up_after_s
         As in `Call`; 0 if it does not.
@@ -106,6 +107,7 @@ class CallRecord:
     number: int | None = None
     operations_before: int = -1
     reduce_op: str | None = None
+    detail: str | None = None
     root: int | None = None
     peer: int | None = None
     tag: int = 0
@@ -185,7 +187,7 @@ def shared_key(call: CallRecord) -> Hashable:
         call.kind,
         call.shapes, call.dtypes, call.output_shapes, call.reduce_op, call.asynchronous,
         call.root, call.peer, call.tag, call.outside, call.rendezvous,
-        call.new_members, call.gives_up_after_s,
+        call.new_members, call.detail, call.gives_up_after_s,
     )  # fmt: skip
 
 
@@ -236,6 +238,7 @@ def encode_shared(
             text_at(call.op),
             group_at(call.group),
             text_at(call.reduce_op),
+            text_at(call.detail),
             text_at(call.file),
             text_at(call.function),
             callers_at(call.callers),
@@ -279,8 +282,8 @@ def decode(
     """
     number, operations_before, branches, branch_hash = COUNTS.unpack_from(data)
     kind, flags, shapes, dtypes, outputs, *rest = _FIXED.unpack_from(data, _FIXED_AT)
-    op, group, reduce_op, file, function, callers, library, meeting, new, line, *others = rest
-    root, peer, tag, gives_up_after_s = others
+    op, group, reduce_op, detail, file, function, callers, library, meeting, new, *others = rest
+    line, root, peer, tag, gives_up_after_s = others
     count = shapes + outputs
     dims = data[_TENSORS_AT : _TENSORS_AT + count]
     numbers = struct.unpack_from(f"<{sum(dims)}q{dtypes}I", data, _TENSORS_AT + count)
@@ -297,6 +300,7 @@ def decode(
         number=None if number == NO_NUMBER else number,
         operations_before=operations_before,
         reduce_op=text_of(reduce_op) if reduce_op else None,
+        detail=text_of(detail) if detail else None,
         root=None if root == _NO_RANK else root,
         peer=None if peer == _NO_RANK else peer,
         tag=tag,

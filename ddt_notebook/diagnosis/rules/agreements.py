@@ -110,8 +110,8 @@ def _given_at(context: Context, one: Broken) -> Iterator[Fact]:
     lines: dict[tuple[str, Position], list[int]] = defaultdict(list)
     for rank in sorted(names):
         for call in context.reports[rank].calls:
-            if call.op == op and call.where is not None and call.reduce_op in lacking & names[rank]:
-                lines[str(call.reduce_op), call.where].append(rank)
+            if call.op == op and call.where is not None and call.detail in lacking & names[rank]:
+                lines[str(call.detail), call.where].append(rank)
     for (name, where), ranks in list(lines.items())[:_MOST_LINES]:
         place = context.place(where, "called")
         yield Fact(kind="given-at", place=place, ranks=tuple(ranks), values={"name": name})

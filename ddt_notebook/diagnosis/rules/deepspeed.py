@@ -52,7 +52,7 @@ def tags_differ(context: Context) -> Iterator[Finding]:
     if context.snapshot.outcome != "ok" or not made:
         return
     for saves in zip(*made.values(), strict=False):
-        tags = {rank: call.reduce_op for rank, call in zip(made, saves, strict=True)}
+        tags = {rank: call.detail for rank, call in zip(made, saves, strict=True)}
         if len(set(tags.values())) == 1 or len({call.where for call in saves}) > 1:
             continue
         yield conclude(
@@ -80,9 +80,9 @@ def loads_differ(context: Context) -> Iterator[Finding]:
     """
     loaded = _loads(context)
     tags = {
-        rank: PurePath(call.reduce_op).parent.name
+        rank: PurePath(call.detail).parent.name
         for rank, call in loaded.items()
-        if call.reduce_op is not None
+        if call.detail is not None
     }
     alone = len({call.where for call in loaded.values()}) == 1
     if context.snapshot.outcome != "ok" or not alone or len(set(tags.values())) < 2:
@@ -111,7 +111,7 @@ def late_steps(context: Context) -> Iterator[Finding]:
         if (call := next((one for one in report.calls if one.op == LATE_STEP), None)) is not None
     }
     if late and context.snapshot.outcome == "ok":
-        accumulates = int(next(iter(late.values())).reduce_op or 1)
+        accumulates = int(next(iter(late.values())).detail or 1)
         yield conclude(
             "D.2.4",
             "accumulated-twice",
@@ -197,11 +197,11 @@ def _differing(context: Context) -> Fact | None:
     settings: dict[int, dict[str, Any]] = {}
     made: dict[int, Call] = {}
     for rank, report in context.reports.items():
-        engines = [call for call in report.calls if call.op == ENGINE and call.reduce_op]
+        engines = [call for call in report.calls if call.op == ENGINE and call.detail]
         if not engines:
             return None
         made[rank] = engines[-1]
-        settings[rank] = json.loads(engines[-1].reduce_op or "{}")
+        settings[rank] = json.loads(engines[-1].detail or "{}")
     for name in next(iter(settings.values()), {}):
         given = [known.get(name, "") for known in settings.values()]
         if len(set(given)) > 1:
@@ -225,7 +225,7 @@ def _loaded(context: Context, loaded: dict[int, Call]) -> list[Fact]:
     """Return what each rank has loaded: ranks with the same path share a fact."""
     by_path: dict[str | None, list[int]] = {}
     for rank, call in loaded.items():
-        by_path.setdefault(call.reduce_op, []).append(rank)
+        by_path.setdefault(call.detail, []).append(rank)
     return [
         Fact(
             kind="loaded" if path is not None else "loaded-nothing",
@@ -244,7 +244,7 @@ def _found_nothing(context: Context, finding: Finding, loaded: dict[int, Call]) 
         call = loaded.get(rank)
         if error is None or "NoneType" not in error.message:
             return []
-        if call is None or call.reduce_op is not None:
+        if call is None or call.detail is not None:
             return []
     return _loaded(context, {rank: loaded[rank] for rank in finding.ranks})
 
@@ -267,7 +267,7 @@ def _stepped_without_pass(context: Context, finding: Finding) -> list[Fact]:
 def _resumed_apart(context: Context, loaded: dict[int, Call]) -> list[Fact]:
     """Return what ranks have loaded, if at one line some found a checkpoint and others did not."""
     lines = {call.where for call in loaded.values()}
-    found = {call.reduce_op is not None for call in loaded.values()}
+    found = {call.detail is not None for call in loaded.values()}
     if len(loaded) < len(context.reports) or len(lines) != 1 or len(found) == 1:
         return []
     return _loaded(context, loaded)

@@ -408,7 +408,7 @@ def divided_twice(context: Context) -> Iterator[Finding]:
         "loss-divided-twice",
         cause="deepspeed-loss-divided-twice",
         ranks=noted,
-        values={"passes": int(noted[min(noted)].reduce_op or 1)},
+        values={"passes": int(noted[min(noted)].detail or 1)},
         places={rank: context.place(call.where, "called") for rank, call in noted.items()},
         facts=[Fact(kind="loss-divided-at", place=place)],
         confidence="likely",
@@ -457,8 +457,8 @@ def _noted(context: Context, op: str) -> Iterator[tuple[int, tuple[Noted, Call]]
         return
     for rank, report in context.reports.items():
         for call in report.calls:
-            if call.op == op and call.reduce_op:
-                yield rank, (json.loads(call.reduce_op), call)
+            if call.op == op and call.detail:
+                yield rank, (json.loads(call.detail), call)
 
 
 def _together(context: Context, op: str, *keys: str) -> list[dict[int, tuple[Noted, Call]]]:

@@ -66,8 +66,8 @@ def _groups(context: Context) -> Iterator[tuple[str, tuple[int, ...]]]:
     noted: dict[tuple[str, tuple[int, ...]], set[int]] = defaultdict(set)
     for rank, report in context.reports.items():
         for call in report.calls:
-            if call.op == SEQUENCE and call.reduce_op:
-                one = json.loads(call.reduce_op)
+            if call.op == SEQUENCE and call.detail:
+                one = json.loads(call.detail)
                 noted[one["group"], tuple(one["ranks"])].add(rank)
     for (group, ranks), by in noted.items():
         if by >= set(ranks):

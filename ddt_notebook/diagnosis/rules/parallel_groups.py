@@ -123,8 +123,8 @@ def _in_engines(context: Context) -> Iterator[Team]:
     trained = {t.rank for t in context.snapshot.training if t.backwards}
     for report in context.snapshot.ranks:
         for call in report.calls:
-            if call.op == ENGINE_READY and call.reduce_op:
-                ranks = tuple(json.loads(call.reduce_op).get(MEMBERS, ()))
+            if call.op == ENGINE_READY and call.detail:
+                ranks = tuple(json.loads(call.detail).get(MEMBERS, ()))
                 if len(ranks) > 1 and trained.issuperset(ranks):
                     yield Team(ranks, Fact(kind="deepspeed-averages", ranks=ranks))
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from .description import Description
 
-#: The call that decides how a loop is divided; a rank records the arguments, as JSON in place of a
-#: reduce operation.
+#: The call that decides how a loop is divided; a rank records the arguments, as JSON.
 MADE = "Accelerator"
 #: Arguments that decide in which steps ranks exchange gradients, and how many batches they get.
 ARGUMENTS = ("gradient_accumulation_steps", "split_batches", "dispatch_batches", "even_batches")

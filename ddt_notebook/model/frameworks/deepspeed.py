@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 from .description import Description
 
-#: What a rank records beside its collectives: an engine with its settings, as JSON in place of a
-#: reduce operation, before it communicates; the same engine when it is ready, with its ranks; and
-#: the begin of a checkpoint, with its tag there.
+#: What a rank records beside its collectives: an engine with its settings, as JSON, before it
+#: communicates; the same engine when it is ready, with its ranks; and the begin of a checkpoint,
+#: with its tag.
 ENGINE, ENGINE_READY = "deepspeed.initialize", "deepspeed.initialize's end"
 SAVE_CHECKPOINT = "engine.save_checkpoint"
-#: What was loaded stands in place of a reduce operation; nothing, if no checkpoint was found.
+#: With what was loaded; nothing, if no checkpoint was found.
 LOAD_CHECKPOINT = "engine.load_checkpoint"
 #: Parameters were changed while they were gathered, in a context that does not keep changes.
 CHANGE_LOST = "deepspeed.zero.GatheredParameters"
@@ -19,12 +19,12 @@ CHANGE_LOST = "deepspeed.zero.GatheredParameters"
 EMPTY_STEP = "engine.step without backward"
 #: A context begins in which each layer is divided as it is made.
 ZERO_INIT = "deepspeed.zero.Init"
-#: The first step that again followed as many passes as the engine itself accumulates; this number
-#: stands in place of a reduce operation.
+#: The first step that again followed as many passes as the engine itself accumulates, with their
+#: number.
 LATE_STEP = "engine.step"
-#: What an engine used in a step, and the buffers that have stood in it since it was made. As JSON
-#: in place of a reduce operation: the number of the engine and the group that averages its
-#: gradients, with the settings or the buffers' fingerprints.
+#: What an engine used in a step, and the buffers that have stood in it since it was made. As JSON:
+#: the number of the engine and the group that averages its gradients, with the settings or the
+#: buffers' fingerprints.
 ENGINE_USES, ENGINE_HOLDS = "engine.step's settings", "engine's buffers"
 #: Fingerprints of parameters before some of an engine's steps, by name, also as JSON.
 ENGINE_TRAINS = "engine.step's parameters"
@@ -35,8 +35,7 @@ ENGINE_TAKES = "engine's inputs"
 STAGE_READS = "engine.train_batch's data"
 #: Ranks that attend to parts of the same sequences, and the name of their group, also as JSON.
 SEQUENCE = "deepspeed.sequence.DistributedAttention"
-#: The loss was divided already by the passes that the engine divides it by; this number stands in
-#: place of a reduce operation.
+#: The loss was divided already by the passes that the engine divides it by, with their number.
 LOSS_DIVIDED = "engine.backward of a divided loss"
 #: What an engine that is ready shows: the ranks that average its gradients, and a digest of the
 #: order of the parameters that its optimizer divides among them as one.

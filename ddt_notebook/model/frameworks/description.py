@@ -109,8 +109,8 @@ class Description:
         What they are settings of: ``"world"`` for the groups of all ranks, and ``"training"`` for
         what a library's trainer does, where only a run that fails shows that they must be equal.
     given_at
-        The calls that tell at which line a rank gave one of the names in a setting, by the setting;
-        each holds the name in place of a reduce operation.
+        The call that tells at which line a rank gave one of the names in a setting, by the setting;
+        the name is its `Call.detail`.
     stops
         The setup calls by which a rank asks the trainer to end its loop.
     ends

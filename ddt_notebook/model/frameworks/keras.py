@@ -5,7 +5,7 @@ from __future__ import annotations
 from .description import Description
 
 #: A rank records when ``stop_training`` of a model is set, which ends ``fit``. If an object of the
-#: library sets it, its class is recorded in place of a reduce operation.
+#: library sets it, its class is recorded as the detail.
 STOPS = "Model.stop_training"
 
 FRAMEWORK = Description(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .description import Description
 
-#: The call that trains; a rank records the arguments, as JSON in place of a reduce operation.
+#: The call that trains; a rank records the arguments, as JSON.
 FIT = "Trainer.fit"
 #: The end of an epoch, where what was logged is averaged over the ranks, and what it is.
 LOG, LOGGED = "LightningModule.log", "names in self.log(…, sync_dist=True)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .description import Description
 
-#: The call that trains; a rank records the arguments, as JSON in place of a reduce operation.
+#: The call that trains; a rank records the arguments, as JSON.
 TRAIN = "Trainer.train"
 #: Arguments that decide how many steps there are, and what comes between them.
 ARGUMENTS = (

@@ -348,7 +348,7 @@ class DeepSpeed(Framework):
     def _note(self, what: str, said: str | None) -> None:
         if self._calls is not None:
             self._made[what] += 1
-            record = CallRecord(op=what, kind="setup", number=self._made[what], reduce_op=said)
+            record = CallRecord(op=what, kind="setup", number=self._made[what], detail=said)
             self._calls.record(record, lambda: None, "deepspeed/")
 
     def forget_groups(self) -> list[str]:

@@ -45,7 +45,7 @@ def _watch(calls: CallLog, module: ModuleType) -> None:
         if value and not before:
             number += 1
             record = CallRecord(op=STOPS, kind="setup", number=number)
-            record.reduce_op = _library_class(sys._getframe(1))
+            record.detail = _library_class(sys._getframe(1))
             calls.record(record, lambda: None, _PACKAGE)
 
     trainer.stop_training = property(lambda model: vars(model).get(_FLAG, False), assign)

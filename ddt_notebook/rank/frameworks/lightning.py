@@ -184,11 +184,11 @@ def _watch_log(calls: CallLog, package: str, module: ModuleType) -> None:
             number = next(changes)
             if number <= _MOST_CHANGES:
                 given = json.dumps({f"{SYNCED} {name}": str(asked)})
-                record = CallRecord(op=SYNC, kind="setup", number=number, reduce_op=given)
+                record = CallRecord(op=SYNC, kind="setup", number=number, detail=given)
                 calls.record(record, lambda: None, package)
         if asked and at not in seen and len(seen) < _MOST_NAMES:
             seen.add(at)
-            record = CallRecord(op=LOGGED_AT, kind="setup", number=len(seen), reduce_op=name)
+            record = CallRecord(op=LOGGED_AT, kind="setup", number=len(seen), detail=name)
             calls.record(record, lambda: None, package)
         return original(self, name, *args, **kwargs)
 

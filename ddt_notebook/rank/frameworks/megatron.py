@@ -418,7 +418,7 @@ class Megatron(Framework):
                 op=GROUP_SIZES,
                 kind="setup",
                 number=self._counts["sizes"],
-                reduce_op=json.dumps(sizes, default=str),
+                detail=json.dumps(sizes, default=str),
             )
             self._calls.record(record, lambda: None, "megatron/")
 

@@ -88,5 +88,5 @@ class _Notes:
         except Exception as error:  # noqa: BLE001  (another version)
             let_through(error)
             return
-        record = CallRecord(op=self._op, kind="setup", number=self._number, reduce_op=given)
+        record = CallRecord(op=self._op, kind="setup", number=self._number, detail=given)
         self._calls.record(record, lambda: None, self._package)

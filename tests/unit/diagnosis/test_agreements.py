@@ -224,7 +224,7 @@ def report_of(op: str, what: str, *values: int | str, outcome: Outcome = "hung")
                     index=0,
                     op=op,
                     kind="setup",
-                    reduce_op=json.dumps({what: value}),
+                    detail=json.dumps({what: value}),
                     status="done",
                     where=LINE,
                 ),

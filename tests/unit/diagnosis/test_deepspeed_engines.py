@@ -27,7 +27,7 @@ RATE, STAGE = "lr[0]", "zero_optimization.stage"
 
 
 def noted(op: str, line: int = 3, **values: Any) -> Call:
-    return call(op, line, kind="setup", reduce_op=json.dumps(values))
+    return call(op, line, kind="setup", detail=json.dumps(values))
 
 
 def uses(group: int = 7, step: int = 1, **settings: str) -> Call:
@@ -232,7 +232,7 @@ def test_stages_that_need_only_a_part_of_a_batch(last: list[Call]) -> None:
     ],
 )
 def test_a_loss_is_divided_by_what_the_engine_divides_it_by(line: str, told: bool) -> None:
-    divided = call(LOSS_DIVIDED, 1, kind="setup", reduce_op="2")
+    divided = call(LOSS_DIVIDED, 1, kind="setup", detail="2")
     findings = found((divided,), (divided,), source=line)
     assert [one.cause for one in findings] == ["deepspeed-loss-divided-twice"] * told
     assert not found((), (), source=line)

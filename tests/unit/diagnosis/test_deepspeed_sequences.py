@@ -26,7 +26,7 @@ SAME, OTHER = (3, 11, 27), (14, 20, 9)
 
 def noted(group: str = "5", ranks: tuple[int, ...] = (0, 1)) -> Call:
     said = json.dumps({"group": group, "ranks": ranks})
-    return call(SEQUENCE, 5, kind="setup", reduce_op=said)
+    return call(SEQUENCE, 5, kind="setup", detail=said)
 
 
 def found(

@@ -39,7 +39,7 @@ _INSIDE = "deepspeed/comm/torch.py"
 
 def _engine(**settings: int) -> Call:
     text = json.dumps({name: str(value) for name, value in settings.items()})
-    return call(ENGINE, 1, kind="setup", reduce_op=text)
+    return call(ENGINE, 1, kind="setup", detail=text)
 
 
 def _missing(*first: Call, called_from: str | None = _INSIDE) -> Snapshot:
@@ -100,7 +100,7 @@ def test_a_checkpoint_under_different_tags(
     tags: tuple[str | None, ...], lines: tuple[int, ...], told: bool
 ) -> None:
     saves = [
-        call(SAVE_CHECKPOINT, line, kind="setup", reduce_op=tag)
+        call(SAVE_CHECKPOINT, line, kind="setup", detail=tag)
         for tag, line in zip(tags, lines, strict=True)
     ]
     findings = diagnose(snapshot(rank(0, saves[0]), rank(1, saves[1]))).findings
@@ -110,7 +110,7 @@ def test_a_checkpoint_under_different_tags(
 
 
 def test_a_loop_that_accumulates_what_the_engine_accumulates() -> None:
-    late = call(LATE_STEP, 6, kind="setup", reduce_op="4")
+    late = call(LATE_STEP, 6, kind="setup", detail="4")
     finding = only(diagnose(snapshot(rank(0, late), rank(1, late))))
     assert (finding.symptom, finding.cause) == ("D.2.4", "deepspeed-accumulated-twice")
     assert finding.values == {"passes": 4, "all": 16}
@@ -132,7 +132,7 @@ def test_ranks_whose_engine_averages_gradients_must_not_read_the_same(
     members: tuple[int, ...],
 ) -> None:
     text = json.dumps({MEMBERS: members})
-    engine = call(ENGINE_READY, 1, kind="setup", reduce_op=text)
+    engine = call(ENGINE_READY, 1, kind="setup", detail=text)
     epoch = Epoch(number=1, run=1, batches=4, samples=16, complete=True, trained=4, where=at(2))
     read = pack_indices(b"\xff\xff")
     loader = LoaderPartition(
@@ -166,7 +166,7 @@ def test_a_checkpoint_that_some_ranks_did_not_find(
     paths: tuple[str | None, ...], named: bool
 ) -> None:
     source = "engine.load_checkpoint(folder)\nfor x in data:\n    pass\n    engine.backward(x)"
-    loads = [call(LOAD_CHECKPOINT, 1, kind="setup", reduce_op=path) for path in paths]
+    loads = [call(LOAD_CHECKPOINT, 1, kind="setup", detail=path) for path in paths]
     step = all_reduce(4, called_from=_INSIDE)
     scene = snapshot(
         rank(0, loads[0], step),
@@ -193,7 +193,7 @@ def test_a_checkpoint_that_some_ranks_did_not_find(
 def test_checkpoints_with_other_tags_that_are_loaded(
     paths: tuple[str | None, ...], told: bool
 ) -> None:
-    loads = [call(LOAD_CHECKPOINT, 1, kind="setup", reduce_op=path) for path in paths]
+    loads = [call(LOAD_CHECKPOINT, 1, kind="setup", detail=path) for path in paths]
     found = diagnose(snapshot(*(rank(n, one) for n, one in enumerate(loads)))).findings
     assert [finding.kind for finding in found] == ["checkpoint-loads-differ"] * told
 
@@ -209,7 +209,7 @@ def test_checkpoints_with_other_tags_that_are_loaded(
 def test_a_state_that_was_not_loaded_explains_an_error(
     message: str, path: str | None, symptom: str
 ) -> None:
-    load = call(LOAD_CHECKPOINT, 1, kind="setup", reduce_op=path)
+    load = call(LOAD_CHECKPOINT, 1, kind="setup", detail=path)
     error = RankError(type="TypeError", message=message, where=at(2))
     scene = snapshot(*(raised(n, load, error=error) for n in range(2)), outcome="failed")
     assert only(diagnose(scene)).symptom == symptom

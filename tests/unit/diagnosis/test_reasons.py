@@ -96,7 +96,7 @@ def in_fit(number: int, times: int, *before: Call, blocked: bool = False) -> Ran
 
 
 def test_a_callback_of_the_library_ended_the_loop_of_one_rank() -> None:
-    stop = call("Model.stop_training", 7, kind="setup", reduce_op="EarlyStopping", shapes=())
+    stop = call("Model.stop_training", 7, kind="setup", detail="EarlyStopping", shapes=())
     reports = in_fit(0, 5, blocked=True), in_fit(1, 4, stop)
     finding = only(diagnose(snapshot(*reports, source=KERAS, outcome="hung")))
     assert (finding.cause, finding.ranks) == (LOCAL, [1])

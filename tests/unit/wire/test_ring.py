@@ -125,6 +125,7 @@ EVERYTHING = CallRecord(
     number=12,
     operations_before=9,
     reduce_op="MAX",
+    detail='{"stage": 2}',
     root=3,
     peer=-1,
     tag=-5,
