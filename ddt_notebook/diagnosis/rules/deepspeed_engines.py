@@ -216,7 +216,7 @@ def _loaded_by_some(context: Context, ranks: Collection[int]) -> dict[int, Place
         rank: [
             call
             for call in context.reports[rank].calls
-            if call.op == LOAD_CHECKPOINT and call.reduce_op
+            if call.op == LOAD_CHECKPOINT and call.detail
         ]
         for rank in ranks
     }
