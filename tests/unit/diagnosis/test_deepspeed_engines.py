@@ -159,7 +159,7 @@ def test_the_line_that_writes_to_a_parameter_is_named(source: str, line: int) ->
 
 
 def test_a_checkpoint_that_only_some_ranks_load_is_named() -> None:
-    loads = call(LOAD_CHECKPOINT, 2, kind="setup", reduce_op="saved/global_step3/mp_rank_00.pt")
+    loads = call(LOAD_CHECKPOINT, 2, kind="setup", detail="saved/global_step3/mp_rank_00.pt")
     one, other = trains(1, w=1), trains(1, w=2)
     (finding,) = found((loads, one), (other,))
     assert {rank: place.line for rank, place in finding.places.items()} == {0: 2, 1: 3}
