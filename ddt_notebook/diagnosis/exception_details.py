@@ -10,6 +10,7 @@ from dataclasses import replace
 from ddt_notebook.messages import message
 from ddt_notebook.model import Fact, Place, Position, RankError, Snapshot
 from ddt_notebook.model.checkpoints import CheckpointUse
+from ddt_notebook.model.finding import Values
 from ddt_notebook.model.user_code import is_user_code
 from ddt_notebook.program.conditional_lines import returns_nothing, used_under
 from ddt_notebook.program.gradients import kept_graphs
@@ -20,7 +21,12 @@ from ddt_notebook.program.tensor_attributes import plain_attribute
 from .advice import NAME_NOT_DEFINED, SYNTAX
 from .context import Context
 from .errors import Meaning
+from .rank_stores import lacking
 
+#: The kind of fact of a line that only ranks run which did not raise.
+STORED_BY_SOME = "stored-by-some"
+#: What is told of an exception in the item of a data set.
+_ITEM_FAILS = "dataset-item-fails"
 #: Functions of math, NumPy and torch.
 _FINITE = frozenset({"isnan", "isinf", "isfinite"})
 _UNUSED = re.compile(r"did not receive grad for rank \d+: ([\w., ]+)")
@@ -33,6 +39,16 @@ _IN_CELL = re.compile(r"\(cell\[\d+\], line \d+\)$")
 
 def details(context: Context, error: RankError, meaning: Meaning) -> tuple[Meaning, list[Fact]]:
     """Return a more precise cause, if the source shows one, and the facts that show it."""
+    meaning, facts = _details(context, error, meaning)
+    if error.made is not None:
+        facts.append(Fact(kind="loader-made", place=context.place(error.made, "created")))
+    missing = _stored_by_others(context, error)
+    if missing and meaning.cause == _ITEM_FAILS and meaning.message is None:
+        meaning = replace(meaning, cause=None)  # the item is not what fails
+    return meaning, [*facts, *missing]
+
+
+def _details(context: Context, error: RankError, meaning: Meaning) -> tuple[Meaning, list[Fact]]:
     if meaning.message is not None and (function := message(meaning.message).result_of):
         return meaning, _returns_nothing(context, function)
     if meaning.symptom == "D.1.11" and meaning.cause is None:
@@ -61,6 +77,30 @@ def details(context: Context, error: RankError, meaning: Meaning) -> tuple[Meani
     if meaning.cause == "parameter-ready-twice" and (found := _TWICE.search(error.message)):
         return meaning, [Fact(kind="ready-twice", values={"parameter": found[1].strip(".")})]
     return meaning, []
+
+
+def _stored_by_others(context: Context, error: RankError) -> list[Fact]:
+    """Return what the line that raised looks at and only ranks have stored that did not raise."""
+    ran = {rank: report for rank, report in context.reports.items() if report.state != "idle"}
+    alike = [
+        rank
+        for rank, report in ran.items()
+        if report.error is not None
+        and (report.error.type, report.error.where) == (error.type, error.where)
+    ]
+    first = [rank for rank in ran if not any(context.on_one_host(rank, x) for x in ran if x < rank)]
+    for at in (error.where, error.made):
+        missed = lacking(context.program, at, alike, [*ran], first)
+        if missed is not None:
+            values: Values = {
+                "names": missed.names,
+                "hook": missed.hook,
+                "library": missed.library,
+            }
+            if missed.stored != missed.way:
+                values["stored"] = missed.stored.line
+            return [Fact(kind=STORED_BY_SOME, place=missed.way, ranks=missed.ranks, values=values)]
+    return []
 
 
 def _used_under(context: Context, names: Iterable[str]) -> Iterator[Fact]:

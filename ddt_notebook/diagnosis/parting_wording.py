@@ -87,6 +87,17 @@ def came_apart(fact: Fact) -> str:
     )
 
 
+def _stored_by_some(fact: Fact) -> str:
+    """Return ``is run by rank 0 only, and stores self.step (line 51)``."""
+    values = fact.values
+    names = listing(values["names"])
+    at = f" (line {values['stored']})" if "stored" in values else ""
+    text = f"is run by {ranks_text(fact.ranks)} only, and stores {names}{at}"
+    if values["hook"]:
+        text += f": {values['library']} calls {values['hook']}() on the first rank of each host"
+    return text
+
+
 #: Kind of a fact -> its sentence.
 FACTS: dict[str, str | Callable[[Fact], str]] = {
     "parted": _parted,
@@ -103,7 +114,8 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
 
 
 #: Kind of a fact about a line of the source -> what the line does on the ranks that it concerns.
-REASONS: dict[str, str] = {
+REASONS: dict[str, str | Callable[[Fact], str]] = {
+    "stored-by-some": _stored_by_some,
     "keeps-from-line": "keeps {ranks} from line {call_line}",
     "keeps-from-call": "keeps {ranks} from the call",
     "decided-by-each-rank": "may come out differently on each rank",

@@ -66,6 +66,14 @@ def _parameter_differs(fact: Fact) -> str:
     return f"parameter {fact.values['number']} is {shown}"
 
 
+def _held_sizes(fact: Fact) -> str:
+    """Return ``their data sets have 24 samples on rank 0 and 23 on rank 1``."""
+    first, *others = zip(fact.ranks, fact.values["sizes"], strict=True)
+    texts = [f"{count(first[1], 'sample')} on rank {first[0]}"]
+    texts += (f"{size} on rank {rank}" for rank, size in others)
+    return f"their data sets have {listing(texts)}"
+
+
 def _sampler_takes(fact: Fact) -> str:
     taken = zip(fact.ranks, fact.values["parts"], strict=True)
     return f"{fact.values['sampler']} takes " + listing(
@@ -412,6 +420,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         else f"of {f.values['compared']} samples of each rank's data set that were compared, "
         f"{f.values['common']} lie at another place of another rank's"
     ),
+    "held-sizes": _held_sizes,
     "share-chosen": "the rank's share of the data set is computed at {place}",
     "loader-made": "the loader was made at {place}",
     "sampler-made": "the sampler was made at {place}",

@@ -80,6 +80,9 @@ class RankError:
     released
         True if the session itself ended this rank's wait, after a hang or an interrupt. The
         exception is then a consequence, never a cause.
+    made
+        The line that made the loader with which a library worked when it raised; None if it was
+        raised elsewhere.
     """
 
     type: str
@@ -91,6 +94,7 @@ class RankError:
     at_s: float | None = None
     missing_name: str | None = None
     released: bool = False
+    made: Position | None = None
 
     def __str__(self) -> str:
         return f"{self.type}: {self.message}" if self.message else self.type

@@ -72,9 +72,7 @@ def _updates(statement: ast.stmt, buffer: str) -> bool:
         if _is_own(target, buffer):
             return _combines(statement.value, buffer)
         if isinstance(target, ast.Subscript) and _is_own(_without_data(target.value), buffer):
-            return not isinstance(target.slice, ast.Slice) or bool(
-                target.slice.lower or target.slice.upper
-            )
+            return _is_part(target.slice)
         return False
     call = statement.value if isinstance(statement, ast.Expr) else None
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
@@ -87,6 +85,10 @@ def _updates(statement: ast.stmt, buffer: str) -> bool:
     )
 
 
+def _is_part(index: ast.expr) -> bool:
+    return not isinstance(index, ast.Slice) or bool(index.lower or index.upper)
+
+
 def _without_data(node: ast.expr) -> ast.expr:
     return node.value if isinstance(node, ast.Attribute) and node.attr == "data" else node
 
@@ -94,23 +96,38 @@ def _without_data(node: ast.expr) -> ast.expr:
 def _updates_by_function(program: Program, statement: ast.stmt, buffer: str) -> bool:
     """Whether a statement gives the buffer to a function of the program that updates it in place.
 
-    Such is ``ema_inplace(self.book, new, decay)``.
+    Such is ``ema_inplace(self.book, new, decay)``, or a method: ``self.enqueue(keys, self.queue)``.
     """
     call = statement.value if isinstance(statement, ast.Expr) else None
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+    if not isinstance(call, ast.Call) or not (
+        isinstance(call.func, ast.Name) or _is_own(call.func, called_name(call))
+    ):
         return False
-    given = [at for at, one in enumerate(call.args) if _is_own(_without_data(one), buffer)]
+    before = int(isinstance(call.func, ast.Attribute))  # a method has ``self`` before
+    given: list[int | str | None] = [
+        at for at, one in enumerate(call.args, before) if _is_own(_without_data(one), buffer)
+    ]
+    given += [one.arg for one in call.keywords if _is_own(_without_data(one.value), buffer)]
     return any(
-        at < len(names) and _changes_in_place(function, names[at])
-        for at in given
+        _changes_in_place(function, name)
         for tree in program.trees.values()
-        for function in tree.functions.get(call.func.id, [])
+        for function in tree.functions.get(called_name(call), [])
         if (names := parameters(function))
+        for one in given
+        if (name := names[one] if isinstance(one, int) and one < len(names) else one) in names
     )
 
 
-def _changes_in_place(function: ast.FunctionDef, name: str) -> bool:
+def _changes_in_place(function: ast.FunctionDef, name: object) -> bool:
     for node in ast.walk(function):
+        if isinstance(node, ast.Assign):
+            target = node.targets[0]
+            if (
+                isinstance(target, ast.Subscript)
+                and isinstance(of := _without_data(target.value), ast.Name)
+                and of.id == name
+            ):
+                return _is_part(target.slice)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             methods = list(_methods(node.value))
             receiver = _without_data(_receiver_of(node.value))

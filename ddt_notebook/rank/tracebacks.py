@@ -48,11 +48,16 @@ _MADE_LEVEL = re.compile(r'^    File "(.+)", line (\d+), in (.+?)(?:  \*+)?$', r
 #: Functions that find the user's line of what failed where the traceback does not lead, given an
 #: exception and its text. A framework adds one that executes graphs.
 FAILED_AT: list[Callable[[BaseException, str], Position | None]] = []
+#: Functions that tell the user's line that made a loader; the probe of loaders adds one.
+MADE_AT: list[Callable[[object], Position | None]] = []
 _IPYTHON = importlib.util.find_spec("IPython")
 #: Frames in these folders are left out of stacks: those of this package, and IPython's magics.
 BETWEEN = tuple(str(Path(file).parent) for file in (__file__, _IPYTHON and _IPYTHON.origin) if file)
 _OWN = f"{Path(__file__).parents[1]}{os.sep}"
 _MAX_FRAMES = 40
+#: Levels of a traceback that are walked, and how many of the last ones may hold the loader with
+#: which a library works: it asks the batch sampler, which asks a sampler, which asks a data set.
+_MOST_WALKED, _NEAR = 1_000, 4
 #: Lines of the user's code outside of these that are kept, too; the outermost ones.
 _MOST_OUTER = 20
 _MAX_TEXT = 20_000
@@ -108,7 +113,23 @@ def describe_error(
         where=users_line(frames),
         frames=frames,
         missing_name=_missing_name(error),
+        made=_made(level),
     )
+
+
+def _made(level: TracebackType | None) -> Position | None:
+    """The line that made the loader with which a library worked when it raised."""
+    frames = [frame for frame, _ in itertools.islice(traceback.walk_tb(level), _MOST_WALKED)]
+    for frame in reversed(frames[-_NEAR:]):
+        if is_user_code(frame.f_code.co_filename) or not MADE_AT:
+            return None
+        found = set()
+        for one in frame.f_locals.values():
+            with left_out():
+                found |= {find(one) for find in MADE_AT}
+        if found := found - {None}:
+            return found.pop() if len(found) == 1 else None
+    return None
 
 
 def _failed_at(error: BaseException, text: str) -> Position | None:

@@ -1,8 +1,9 @@
-"""Faults of the four trainers in data, seeds and metrics; see `larger_programs`."""
+"""Faults of the four trainers in data, seeds and metrics; see `larger_faults`."""
 
 from __future__ import annotations
 
-from .larger_programs import ACCELERATE, FABRIC, LIGHTNING, TRAINER, Fault
+from .larger_faults import Fault
+from .larger_programs import ACCELERATE, FABRIC, LIGHTNING, TRAINER
 
 #: A weighted error of an evaluation, added up on each rank.
 _EVALUATION = (

@@ -10,7 +10,7 @@ import pytest
 import ddt_notebook as ddt
 from ddt_notebook.rank.branch_events import ALWAYS_ON
 
-from . import data_and_metrics, larger_programs
+from . import data_and_metrics, larger_faults, larger_programs
 from .programs import run
 
 pytest.importorskip("accelerate", reason="make test-trainers installs the libraries")
@@ -18,7 +18,7 @@ pytest.importorskip("lightning", reason="make test-trainers installs the librari
 pytest.importorskip("transformers", reason="make test-trainers installs the libraries")
 
 HEALTHY = larger_programs.HEALTHY | data_and_metrics.HEALTHY
-FAULTS = larger_programs.FAULTS | data_and_metrics.FAULTS
+FAULTS = larger_faults.FAULTS | data_and_metrics.FAULTS
 #: Which way ranks went is observed in the next run only, where Python does not observe it always.
 OBSERVED_LATER = (
     ()

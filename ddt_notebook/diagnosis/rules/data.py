@@ -145,7 +145,7 @@ def samplers_disagree(context: Context) -> Iterator[Finding]:
             yield _disagree(
                 shared, "sampler-epochs-differ", "sampler-seeded-by-rank", facts, case="epoch"
             )
-        elif len(sizes) == 1 and (common := _held_apart(loaders)):
+        elif (len(sizes) == 1 or _at_one_line(loaders)) and (common := _held_apart(loaders)):
             yield _data_differ(shared, common)
         elif None in seeds and len(sizes) == 1 and _orders_differ(shared):
             yield _disagree(
@@ -161,7 +161,9 @@ def evaluated_data_differ(context: Context) -> Iterator[Finding]:
         loaders, size = shared.loaders, len(shared.team.ranks)
         divides = size > 1 and all(x.replicas == size and x.indexed for x in loaders.values())
         sizes = {(x.dataset, x.dataset_size) for x in loaders.values()}
-        if shared.trains or not divides or len(sizes) > 1 or not shared.complete:
+        if shared.trains or not divides or not shared.complete:
+            continue
+        if len(sizes) > 1 and not _at_one_line(loaders):
             continue
         if common := _held_apart(loaders):
             yield _data_differ(shared, common)
@@ -176,9 +178,25 @@ def _data_differ(shared: Shared, common: Values) -> Finding:
         ranks=shared.loaders,
         values={"loader": shared.name},
         places=shared.places(),
-        facts=[Fact(kind="held-apart", ranks=tuple(shared.loaders), values=common)],
+        facts=[
+            Fact(kind="held-apart", ranks=tuple(shared.loaders), values=common),
+            *_sizes_held(shared),
+            *_made(shared),
+        ],
         case="data",
     )
+
+
+def _sizes_held(shared: Shared) -> Iterator[Fact]:
+    """Yield how many samples the data set of each rank has, if that differs."""
+    sizes = tuple(loader.universe for loader in shared.loaders.values())
+    if None not in sizes and len(set(sizes)) > 1:
+        yield Fact(kind="held-sizes", ranks=tuple(shared.loaders), values={"sizes": sizes})
+
+
+def _at_one_line(loaders: Loaders) -> bool:
+    """Whether it is one loader of the program, with data sets of one class."""
+    return len({(x.dataset, x.made_at, x.epochs[-1].where) for x in loaders.values()}) == 1
 
 
 def _orders_differ(shared: Shared) -> bool:

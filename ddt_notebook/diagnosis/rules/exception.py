@@ -12,7 +12,7 @@ from ddt_notebook.diagnosis.advice import NAME_NOT_DEFINED, conclude, fixes
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.errors import classify, first_of_chain, is_peer_error
 from ddt_notebook.diagnosis.errors.pattern import Meaning
-from ddt_notebook.diagnosis.exception_details import details
+from ddt_notebook.diagnosis.exception_details import STORED_BY_SOME, details
 from ddt_notebook.diagnosis.silent_partings import came_apart
 from ddt_notebook.diagnosis.text import exceptions as printed_exceptions
 from ddt_notebook.diagnosis.text.lines import separate
@@ -145,7 +145,7 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
     late = context.exhausted.intersection(ranks)
     if late:
         facts.append(Fact(kind="raised-after-release", ranks=tuple(sorted(late))))
-    case, slots = _case(context, meaning.cause, error, ranks)
+    case, slots = _case(context, meaning.cause, error, ranks, explained)
     finding = conclude(
         meaning.symptom,
         kind,
@@ -224,9 +224,12 @@ def _asked_too_often(error: RankError) -> Position | None:
 
 
 def _case(
-    context: Context, cause: str | None, error: RankError, ranks: list[int]
+    context: Context, cause: str | None, error: RankError, ranks: list[int], facts: list[Fact]
 ) -> tuple[str, dict[str, str]]:
-    """Return the case of the advice and its slots: in a script, or for a name that ranks lack."""
+    """Return the case of the advice and its slots: in a script, or for what ranks lack."""
+    stored = next((one.place for one in facts if one.kind == STORED_BY_SOME), None)
+    if stored is not None and cause is None:
+        return STORED_BY_SOME, {"line": stored.place}
     if context.snapshot.cell.file and cause in (None, NAME_NOT_DEFINED):
         return "script", {}
     name = of_error(error).get("name", "")

@@ -10,7 +10,7 @@ import functools
 import importlib
 import pkgutil
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib import metadata
 
 from ..operations import BARRIERS, OPERATIONS, Operation, operation_of
@@ -23,6 +23,7 @@ __all__ = [
     "JobBegin",
     "Preparation",
     "asks_to_stop",
+    "called_on_first_of_host",
     "described",
     "ends_framework",
     "ends_waits",
@@ -125,6 +126,20 @@ def ends_framework(op: str) -> str:
     See `Description.ends`.
     """
     return _ends().get(op, "")
+
+
+def called_on_first_of_host(method: str, bases: Collection[str]) -> str:
+    """The title of the library that calls a method on the first rank of each host only, if any.
+
+    Parameters
+    ----------
+    bases
+        The classes from which the method's class derives.
+    """
+    for one in known_frameworks().values():
+        if any(method in one.first_of_host.get(base, ()) for base in bases):
+            return one.title
+    return ""
 
 
 def known_operation(op: str) -> Operation | None:

@@ -120,6 +120,9 @@ class Description:
     hooks
         The modules and the functions in them with which a trainer calls a hook of the user's
         model, whose name is their second argument; those of epochs are observed.
+    first_of_host
+        The methods that a trainer calls on the first rank of each host only, by the class that a
+        user derives from.
     causes
         The card of each value that its ranks need equal (see `model.agreements`), by the first word
         of the value's name.
@@ -153,6 +156,7 @@ class Description:
     ends: frozenset[str] = frozenset()
     callbacks: tuple[tuple[str, str], ...] = ()
     hooks: tuple[tuple[str, str], ...] = ()
+    first_of_host: Mapping[str, frozenset[str]] = field(default_factory=dict)
     causes: Mapping[str, str] = field(default_factory=dict)
     effects: frozenset[str] = frozenset({"parameter"})
     alike: Mapping[tuple[str, str], str] = field(default_factory=dict)

@@ -33,5 +33,8 @@ FRAMEWORK = Description(
     },
     given_at={LOGGED: LOGGED_AT},
     callbacks=tuple((f"{name}.trainer.call", "_call_callback_hooks") for name in _PACKAGES),
+    first_of_host=dict.fromkeys(
+        ("LightningDataModule", "LightningModule"), frozenset({"prepare_data"})
+    ),
     hooks=tuple((f"{name}.trainer.call", "_call_lightning_module_hook") for name in _PACKAGES),
 )

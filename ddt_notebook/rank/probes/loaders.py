@@ -33,7 +33,7 @@ from torch.utils.data import (
 from ...model import Position
 from ...model.partition import LoaderPartition
 from ...model.torch_features import LOADERS
-from .. import torch_private
+from .. import torch_private, tracebacks
 from ..user_signals import let_through
 from . import accumulated, checkpoints, evaluations, left_states, seeds, training
 from .fingerprints import joint_content, on_cpu
@@ -408,20 +408,25 @@ def install() -> None:
         self.__dict__.get("_ddt_indices", deque()).clear()
         return original_reset(self, *args, **kwargs)
 
-    original_set_epoch = DistributedSampler.set_epoch
-
-    @functools.wraps(original_set_epoch)
-    def set_epoch(self: Any, epoch: int) -> None:
-        original_set_epoch(self, epoch)
-        left_states.RECORD.counts(epoch)
-        RECORD.epoch_set.add(self)
-
     for kind in (DataLoader, DistributedSampler, Subset):
         kind.__init__ = _noting_line(kind.__init__)  # type: ignore[method-assign]
-    DistributedSampler.set_epoch = set_epoch
+    _count_epochs()
+    tracebacks.MADE_AT.append(_loader_made_at)
     DataLoader.__iter__ = begin
     iterator.__next__ = take
     torch_private.replace_iterator_methods(next_index, reset)
+
+
+def _count_epochs() -> None:
+    original = DistributedSampler.set_epoch
+
+    @functools.wraps(original)
+    def set_epoch(self: Any, epoch: int) -> None:
+        original(self, epoch)
+        left_states.RECORD.counts(epoch)
+        RECORD.epoch_set.add(self)
+
+    DistributedSampler.set_epoch = set_epoch  # type: ignore[method-assign]
 
 
 def _noting_line(original: Any) -> Any:
@@ -437,6 +442,10 @@ def _noting_line(original: Any) -> Any:
                 RECORD.made_in[self] = calling_package(sys._getframe())
 
     return construct
+
+
+def _loader_made_at(made: object) -> Position | None:
+    return _made_at(made) if isinstance(made, DataLoader) else None
 
 
 def _made_at(made: Any) -> Position | None:

@@ -203,6 +203,18 @@ class TestSamplersThatDisagree:
         unknown = [replace(parts[0], held_order=None), parts[1]]
         assert causes(diagnose(scene(*unknown))) == []
 
+    def test_data_of_another_size(self) -> None:
+        held = (tuple(range(20)), tuple(range(2, 20)))
+        parts = [
+            sampled(part, r, held_order=r, held=held[r], universe=SIZE - r, dataset_size=SIZE - r)
+            for r, part in enumerate((EVEN, ODD))
+        ]
+        (finding,) = diagnose(scene(*parts)).findings
+        assert (finding.cause, finding.ranks) == ("split-differs", [0, 1])
+        assert facts(finding)["held-sizes"].values == {"sizes": (24, 23)}
+        elsewhere = [parts[0], replace(parts[1], made_at=at(1))]  # another loader of the program
+        assert causes(diagnose(scene(*elsewhere))) == []
+
     @pytest.mark.parametrize(("other", "named"), [(range(10, 30), True), (range(20, 40), False)])
     def test_an_evaluation_of_other_data_on_each_rank(self, other: range, named: bool) -> None:
         held = (tuple(range(20)), tuple(other))

@@ -19,6 +19,10 @@ def moved(old, new):
     old.data.mul_(0.9).add_(new)
 def copied(old, new):
     old.copy_(new)
+def enqueue(self, new, at, queue):
+    queue[:, at : at + 4] = new.T
+def begin(self, queue):
+    queue[:] = 0
 """
 
 
@@ -39,6 +43,8 @@ def _lines(update: str, use: str) -> list[int]:
         "self.kept.data.lerp_(x.mean(0), 0.1)",
         "self.kept.data[at] = x",
         "moved(self.kept, x.mean(0))",
+        "self.enqueue(x, 0, self.kept)",
+        "self.enqueue(x, queue=self.kept, at=0)",
     ],
 )
 def test_an_update_from_the_old_content_is_found(update: str) -> None:
@@ -52,6 +58,8 @@ def test_an_update_from_the_old_content_is_found(update: str) -> None:
         ("self.kept.copy_(x)", "return x - self.kept"),
         ("copied(self.kept, x)", "return x - self.kept"),
         ("moved(x, self.kept)", "return x - self.kept"),
+        ("self.begin(self.kept)", "return x - self.kept"),
+        ("self.enqueue(self.kept, 0, x)", "return x - self.kept"),
         ("self.kept[:] = x", "return x - self.kept"),
         ("out, self.kept = self.cell(x, self.kept)", "return out - self.kept"),
         ("self.kept = self.cell(x, self.kept)", "return x - self.kept"),

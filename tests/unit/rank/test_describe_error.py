@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from ddt_notebook.model import Position
 from ddt_notebook.rank import tracebacks
@@ -164,3 +165,28 @@ KeyError: True
     assert (error.type, error.message) == ("KeyError", "True")
     assert error.where is not None
     assert error.where.function == "scaled"
+
+
+class _Rows:
+    """A data set without a length, for which its loader asks."""
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+class _OwnLength(_Rows):
+    def __len__(self) -> int:
+        raise TypeError("no length")
+
+
+@pytest.mark.parametrize(("rows", "told"), [(_Rows, True), (_OwnLength, False)])
+def test_the_line_that_made_the_loader_in_which_a_library_raised(
+    monkeypatch: pytest.MonkeyPatch, rows: type[_Rows], told: bool
+) -> None:
+    made = Position(file=__file__, line=1, function="load")
+    known = [lambda one: made if isinstance(one, DataLoader) else None]
+    monkeypatch.setattr(tracebacks, "MADE_AT", known)
+    loader: DataLoader[int] = DataLoader(rows())  # type: ignore[arg-type]
+    with pytest.raises(TypeError) as raised:
+        len(loader)
+    assert describe_error(raised.value, "").made == (made if told else None)
