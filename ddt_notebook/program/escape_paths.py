@@ -240,7 +240,19 @@ class EscapePaths:
                 role="passed",
             )
             values: Values = {"batches": batches, "other": (caller, other)}
+            split = self._split_at(absent, made_at)
+            if split is not None:
+                values["split"] = split
             yield Reason("uneven-iterations", "loaders-differ", place, absent, values, 3)
+
+    def _split_at(self, rank: int, made_at: Position) -> Place | None:
+        """The line that chose the part of the data which a loader of this line reads."""
+        found = {x.split_at for x in self._partitions[rank].loaders if x.made_at == made_at}
+        split = found.pop() if len(found) == 1 else None
+        if split is None or (document := self._program.documents.get(split.file)) is None:
+            return None
+        code = document.line(split.line).strip()
+        return Place(file=split.file, line=split.line, function=split.function, code=code)
 
     def _trained_loaders(self, rank: int) -> dict[Position, Counter[int]]:
         """How many batches each loader of a rank has, by the line that made it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from ddt_notebook.diagnosis.silent_partings import came_apart
 from ddt_notebook.diagnosis.text import exceptions as printed_exceptions
 from ddt_notebook.diagnosis.text.lines import separate
 from ddt_notebook.diagnosis.wording import lacking
-from ddt_notebook.model import Call, Fact, Finding, Position, RankError
+from ddt_notebook.model import Call, Fact, Finding, Place, Position, RankError
 from ddt_notebook.model.finding import Values
 from ddt_notebook.model.frameworks import known_frameworks
 from ddt_notebook.model.user_code import is_user_code
@@ -194,10 +195,21 @@ def _parted(context: Context, ranks: list[int], waiting: list[int]) -> list[Fact
             reason = context.where_parted(
                 call, context.reports[waiter], context.reports[rank], where
             )
-            if reason is not None:
+            if reason is not None and not _passed_on(context, error, reason.place):
                 found.append(reason)
                 break
     return reasons(found)
+
+
+def _passed_on(context: Context, error: RankError | None, handler: Place) -> bool:
+    """Whether it was the exception itself that a handler caught, and raised again."""
+    lines = [frame for frame in (error.frames if error is not None else ()) if frame.file]
+    return any(
+        isinstance(block.owner, ast.ExceptHandler) and block.owner.lineno == handler.line
+        for frame in lines
+        if frame.file == handler.file
+        for block in context.program.blocks(context.program.statement_at(frame))
+    )
 
 
 def _all_ended_alike(context: Context, errors: dict[int, RankError]) -> bool:
@@ -227,9 +239,13 @@ def _case(
     context: Context, cause: str | None, error: RankError, ranks: list[int], facts: list[Fact]
 ) -> tuple[str, dict[str, str]]:
     """Return the case of the advice and its slots: in a script, or for what ranks lack."""
-    stored = next((one.place for one in facts if one.kind == STORED_BY_SOME), None)
-    if stored is not None and cause is None:
-        return STORED_BY_SOME, {"line": stored.place}
+    stored = next((one for one in facts if one.kind == STORED_BY_SOME), None)
+    if stored is not None and stored.place is not None and cause is None:
+        hook = stored.values["hook"]
+        return f"{STORED_BY_SOME}{'-in-hook' * bool(hook)}", {
+            "line": stored.place.place,
+            "hook": hook,
+        }
     if context.snapshot.cell.file and cause in (None, NAME_NOT_DEFINED):
         return "script", {}
     name = of_error(error).get("name", "")

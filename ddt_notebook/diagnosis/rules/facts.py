@@ -281,7 +281,9 @@ def reasons(found: Iterable[Reason]) -> list[Fact]:
             for name, lines in shown.pop("stored", ())
             for at, by in lines
         ]
+        split = shown.pop("split", None)
         facts.append(Fact(kind=kind, place=place, ranks=tuple(sorted(ranks)), values=shown))
+        facts += [Fact(kind="split-at", place=split)] if split is not None else []
     return facts
 
 
