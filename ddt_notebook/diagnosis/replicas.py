@@ -153,9 +153,21 @@ def models(snapshot: Snapshot) -> list[dict[int, ModelTraining]]:
 
 
 def model_of(snapshot: Snapshot, rank: int, optimizer: OptimizerTraining) -> ModelTraining | None:
-    """Return the DDP model that holds the optimizer's parameters."""
+    """Return the DDP model that holds the optimizer's parameters.
+
+    Several may have the same name, such as that of a function's parameter.
+    """
     training = next(one for one in snapshot.training if one.rank == rank)
-    return next((model for model in training.models if model.name == optimizer.model), None)
+    watched = {name.removeprefix(f"{optimizer.model}.") for name in optimizer.watched}
+    return next(
+        (
+            model
+            for model in training.models
+            if model.name == optimizer.model
+            and (not model.parameters or not watched or not watched.isdisjoint(model.parameters))
+        ),
+        None,
+    )
 
 
 def differing(snapshot: Snapshot, model: str, role: str) -> list[Disagreement]:

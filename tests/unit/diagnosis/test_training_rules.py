@@ -457,6 +457,34 @@ def test_parameters_without_an_optimizer_that_began_apart(
         assert (seeded.place.line, seeded.values) == (3, {"seeds": (7, 8)})  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        (("0.weight", "0.bias"), "module-called-past-ddp"),
+        (("head.weight", "head.bias"), "module-called-past-ddp"),
+        (("0.weight",), None),  # the optimizer also steps what is outside DDP
+    ],
+)
+def test_another_model_in_ddp_of_the_same_name_is_not_taken_for_the_one_called_past(
+    parameters: tuple[str, ...], expected: str | None
+) -> None:
+    """A function's parameter names each model that it trains."""
+    ranks = [
+        RankTraining(
+            rank=number,
+            backwards=3,
+            optimizers=(
+                optimizer((1, 2), (3 + number, 4 + number), gradients=5 + number, synchronised=0),
+            ),
+            models=(model(parameters=parameters),),
+            called_past=at(6),
+        )
+        for number in range(2)
+    ]
+    causes = [one.cause for one in diagnose(trained(*ranks)).findings]
+    assert causes == ([expected] if expected else [])
+
+
 def with_plateau(*rates: float, **fields: Any) -> OptimizerTraining:
     """An optimizer whose rank had these rates before its steps, which moved it accordingly."""
     moved = ((1, round(10 * sum(rates[: step + 1]))) for step in range(len(rates)))
