@@ -377,13 +377,18 @@ class Division:
         return len(set(self.batches.values())) > 1
 
 
-def equal_by_chance(epochs: Collection[Epoch]) -> float:
+def equal_by_chance(epochs: Collection[Epoch], *, reordered: bool = False) -> float:
     """How many samples of ``tf.data`` several ranks may have alike by chance.
 
     Where fewer fingerprints were kept than samples were read, a sample came again.
+
+    Parameters
+    ----------
+    reordered
+        Whether the ranks are known to take their samples from other orders of the same data.
     """
     few = max(_FEW_EQUAL, len(epochs))
-    if any(len(one.content) < one.samples for one in epochs):
+    if not reordered and any(len(one.content) < one.samples for one in epochs):
         return max(few, _PART_EQUAL * min(len(one.content) for one in epochs))
     return few
 

@@ -17,6 +17,7 @@ from ddt_notebook.model.finding import Confidence
 from ddt_notebook.model.partition import equal_by_chance
 from ddt_notebook.model.rank import Activity, RankReport
 from ddt_notebook.model.tensorflow import DistributedData, KerasFit, OptimizerUpdates
+from ddt_notebook.program.nodes import covers
 
 from .facts import blocked_in, ended_graph, functions_inside, of_call, of_wait
 from .loaders import Loaders, loops, used_loaders
@@ -156,11 +157,11 @@ def overlapping_shares(context: Context) -> Iterator[Finding]:
     made = _made_by_workers(context)
     if not made or any(undivided_data(context)):
         return
-    overlaps = {name: _common(loaders) for name, loaders in made.items()}
+    data = [data for one in context.snapshot.tensorflow for data in one.data]
+    before = bool(data) and all(one.shuffled_before_share for one in data)
+    overlaps = {name: _common(loaders, reordered=before) for name, loaders in made.items()}
     if not all(overlaps.values()):
         return
-    data = [data for one in context.snapshot.tensorflow for data in one.data]
-    before = all(one.shuffled_before_share for one in data)
     drawn = any(one.shuffled for one in data) and not before
     name, loaders = next(iter(made.items()))
     common = overlaps[name]
@@ -408,12 +409,13 @@ def _made_by_workers(context: Context) -> dict[str, Loaders]:
     return found
 
 
-def _common(loaders: Loaders) -> frozenset[int]:
+def _common(loaders: Loaders, *, reordered: bool = False) -> frozenset[int]:
     """Samples that more than one worker read, by content; none if there are only a few."""
     contents = [{*loader.epochs[-1].content} for loader in loaders.values()]
     times = Counter(chain.from_iterable(contents))
     common = frozenset(sample for sample, workers in times.items() if workers > 1)
-    chance = equal_by_chance([loader.epochs[-1] for loader in loaders.values()])
+    last = [loader.epochs[-1] for loader in loaders.values()]
+    chance = equal_by_chance(last, reordered=reordered)
     return common if len(common) > chance else frozenset()
 
 
@@ -462,9 +464,23 @@ def _kept_away(context: Context, finding: Finding) -> Finding:
         return finding
     if finding.cause != "collective-under-rank-condition":
         return finding
-    kept = sorted({r for fact in finding.facts if fact.kind == _KEEPS for r in fact.ranks})
+    kept = sorted({rank for fact in finding.facts for rank in _kept_by(context, finding, fact)})
     others = [rank for rank in finding.ranks if rank not in kept]
     return replace(finding, ranks=kept, waiting=others) if kept and others else finding
+
+
+def _kept_by(context: Context, finding: Finding, fact: Fact) -> Iterator[int]:
+    """The workers that the condition of a fact keeps from a collective that others made in it."""
+    if fact.kind == _KEEPS:
+        yield from fact.ranks
+    condition = context.program.statement_at(fact.place) if fact.place is not None else None
+    if fact.kind == "parted" and fact.place is not None and isinstance(condition, ast.If):
+        inside = {
+            rank
+            for rank, place in finding.places.items()
+            if place.file == fact.place.file and covers(condition, place.line)
+        }
+        yield from (rank for rank in finding.ranks if inside and rank not in inside)
 
 
 def _other_graph(context: Context, finding: Finding) -> Finding:

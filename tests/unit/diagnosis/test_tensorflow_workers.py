@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from ddt_notebook.diagnosis import diagnose
-from ddt_notebook.model import Position, Snapshot
+from ddt_notebook.diagnosis.context import Context
+from ddt_notebook.diagnosis.rules.tensorflow import _kept_by
+from ddt_notebook.model import Fact, Finding, Position, Snapshot
 from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition
 from ddt_notebook.model.rank import Activity
 from ddt_notebook.model.tensorflow import (
@@ -578,13 +580,24 @@ def test_other_policies_of_keras_are_told_with_the_calls_that_do_not_fit(
 
 
 @pytest.mark.parametrize(
-    ("common", "read", "told"),
-    [(5, 200, False), (60, 200, True), (5, 100, True), (2, 100, False)],
-    ids=["of a few values", "of one data set", "no repetition", "few"],
+    ("common", "read", "before", "told"),
+    [
+        (5, 200, False, False),
+        (60, 200, False, True),
+        (5, 100, False, True),
+        (2, 100, False, False),
+        (5, 200, True, True),
+        (0, 200, True, False),
+    ],
+    ids=[
+        *("of a few values", "of one data set", "no repetition", "few"),
+        *("shuffled before the share", "shuffled, and yet apart"),
+    ],
 )
 def test_samples_that_come_again_on_one_worker_may_be_equal_by_chance(
-    common: int, read: int, told: bool
+    common: int, read: int, before: bool, told: bool
 ) -> None:
+    data = (DistributedData(policy="function", shuffled=before, shuffled_before_share=before),)
     contents = [tuple(range(100)), tuple(range(100 - common, 200 - common))]
     loaders = [
         LoaderPartition(
@@ -602,7 +615,7 @@ def test_samples_that_come_again_on_one_worker_may_be_equal_by_chance(
         for one in contents
     ]
     scene = replace(
-        _workers({}, {}),
+        _workers({"data": data}, {"data": data}),
         partition=tuple(
             RankPartition(rank=n, run=1, loaders=(one,)) for n, one in enumerate(loaders)
         ),
@@ -663,3 +676,24 @@ def test_data_that_tensorflow_divides_and_each_worker_has_in_another_order(
     if named:
         assert (found[0].symptom, found[0].ranks, found[0].places[1].line) == ("C.7", [0, 1], 2)
         assert found[0].values["samples"] == 30
+
+
+@pytest.mark.parametrize(("observed", "kept"), [(2, [1]), (5, [])])
+def test_a_worker_that_a_condition_keeps_from_a_collective_was_seen_to_part_there(
+    observed: int, kept: list[int]
+) -> None:
+    """Both workers made a call; that of only one was under the condition."""
+    source = (
+        "for x in data:\n    if task_id == 0:\n        strategy.gather(x)\n\nif late:\n    pass"
+    )
+    context = Context(snapshot(rank(0), rank(1), source=source))
+    parted = Fact(kind="parted", ranks=(0, 1), place=context.place(at(observed), "passed"))
+    finding = Finding(
+        symptom="D.1.1",
+        stage="",
+        kind="different-collectives",
+        ranks=(0, 1),
+        places={0: context.place(at(3), "raised"), 1: context.place(at(1), "raised")},
+        facts=[parted],
+    )
+    assert [*_kept_by(context, finding, parted)] == kept
