@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,7 +119,7 @@ def variables_apart(context: Context) -> Iterator[Finding]:
         ranks = list(not_summed)
         optimizer = next(iter(not_summed.values())).optimizer
         facts.append(Fact(kind="gradients-not-summed", values={"optimizer": optimizer}))
-    elif by_hand := _assigned_by_hand(apart, seen):
+    elif by_hand := _assigned_by_hand(apart, seen, single or apart.names):
         chosen, where = by_hand
         values = {"graph": next(iter(apart.graphs.values())).graph, "variable": chosen}
         at = context.place(next(iter(where.values())), "called")
@@ -148,11 +148,19 @@ def variables_apart(context: Context) -> Iterator[Finding]:
 
 
 def _assigned_by_hand(
-    apart: _Apart, seen: Mapping[int, RankTensorFlow]
+    apart: _Apart, seen: Mapping[int, RankTensorFlow], names: Sequence[str]
 ) -> tuple[str, dict[int, Position | None]] | None:
-    """The first variable that differs and that a line other than an optimizer's assigns."""
-    updated = {update.where for one in seen.values() for update in one.updates}
-    for name in apart.names:
+    """The first of some variables that differs and that a line other than an optimizer's assigns.
+
+    Where a strategy runs the step, its line may be the one that assigns what the optimizer updates.
+    """
+    updates = [update for one in seen.values() for update in one.updates]
+    updated = {update.where for update in updates}
+    optimizers = {update.optimizer for update in updates}
+    for graph in apart.graphs.values():
+        of_optimizer = (name.partition("/")[0] in optimizers for name in graph.names)
+        updated |= {line for line, own in zip(graph.assigned, of_optimizer, strict=False) if own}
+    for name in names:
         lines = {
             rank: graph.assigned[graph.names.index(name)] if graph.assigned else None
             for rank, graph in apart.graphs.items()

@@ -526,6 +526,32 @@ def test_a_variable_that_a_graph_assigns_from_own_data_is_told_at_that_line(upda
     assert fact(finding, "assigned-in-graph").place is not None
 
 
+@pytest.mark.parametrize(
+    ("names", "numbers"),
+    [
+        (("SGD/m/w", "w"), (None, None)),  # the line where the strategy runs the step
+        (("current_learning_rate", "w"), (0.1, None)),
+    ],
+)
+def test_what_an_optimizer_updates_is_not_told_as_assigned_by_the_graph(
+    names: tuple[str, str], numbers: tuple[float | None, ...]
+) -> None:
+    def worker(number: int) -> dict[str, Any]:
+        made = _by_hand((number, number), updated=True)
+        (graph,) = made["mirrored"]
+        given = tuple(n and n / number for n in numbers)
+        last = replace(graph.states[-1], numbers=given)
+        lines = (at(9) if names[0] == "current_learning_rate" else at(7), at(7))
+        graph = replace(graph, names=names, assigned=lines, states=(graph.states[0], last))
+        updates = (OptimizerUpdates(replicas=2, where=at(9), optimizer="SGD"),)
+        return {"mirrored": (graph,), "updates": updates}
+
+    finding = only(diagnose(_workers(worker(5), worker(6))))
+    assert finding.values["variable"] == names[0]
+    assert {place.line for place in finding.places.values()} == {4}
+    assert "assigned-in-graph" not in {one.kind for one in finding.facts}
+
+
 def test_gradients_that_a_loop_without_optimizer_does_not_sum_are_told_where_it_assigns() -> None:
     finding = only(diagnose(_workers(_by_hand((5, 8)), _by_hand((5, 9)))))
     assert (finding.cause, finding.values["variable"]) == (_DIFFER, "w")
