@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from ..model.frameworks import prepared
+from ..model.frameworks import described, prepared
 from ..wire.messages import (
     ChildEnded,
     Envelope,
@@ -60,6 +60,7 @@ class ForkServerHandle:
     """
 
     def __init__(self, *, warm: bool, framework: str = "") -> None:
+        self._framework = framework
         self._owner = os.getpid()
         self._lock = threading.Lock()  # for the socket and what comes from it
         self._socket, theirs = socket.socketpair()
@@ -116,8 +117,15 @@ class ForkServerHandle:
         """
         deadline = time.monotonic() + _START_LIMIT_S
         while not self._ready:
-            if self._lost or time.monotonic() > deadline:
+            if self._lost:
                 raise SessionError(f"the ranks' parent process did not start: {self.said()}")
+            if time.monotonic() > deadline:  # what it printed meanwhile is not the reason
+                title = described(self._framework).title
+                what = f"torch and {title}" if self._framework else "torch"
+                raise SessionError(
+                    f"the import of {what} has taken {_START_LIMIT_S:.0f} s and has not ended",
+                    "on a busy machine, start the ranks again: the import goes on meanwhile",
+                )
             self._receive(0.2)
 
     def start(self, request: StartRank | StartStore, sockets: tuple[int, ...] = ()) -> Started:

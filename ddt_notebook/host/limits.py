@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from .. import system_memory
-from ..model.frameworks import described, prepared
+from ..model.frameworks import described, known_frameworks, prepared
 from ..spelling import similar_names
 from .errors import SessionError
 
@@ -186,10 +186,7 @@ def check_framework(name: str, *, on_hosts: str | None, simulated: bool) -> None
     """
     known, title = prepared().get(name), described(name).title
     if known is None:
-        raise SessionError(
-            f"there is no framework {name!r} to prepare ranks for",
-            f"choose {' or '.join(prepared())}; what trains through torch.distributed needs none",
-        )
+        raise _not_prepared(name)
     if on_hosts is None and not is_installed(known.modules[0]):
         raise SessionError(f"{title} is not installed", known.install)
     if simulated:
@@ -202,6 +199,20 @@ def check_framework(name: str, *, on_hosts: str | None, simulated: bool) -> None
         raise SessionError(
             f"the hosts are not prepared for {title}", f'join them with framework="{name}"'
         )
+
+
+def _not_prepared(name: str) -> SessionError:
+    """The error for a framework for which no ranks are prepared."""
+    begun = name.casefold().partition("-")[0]
+    for one in known_frameworks().values():
+        if one.preparation is None and begun == one.name.partition("-")[0]:
+            return SessionError(
+                f"{one.title} trains through torch.distributed, so its ranks need no preparation",
+                "leave --framework out",
+            )
+    near = similar_names(name, prepared())
+    meant = f"did you mean {near[0]}" if near else f"choose {' or '.join(prepared())}"
+    return SessionError(f"there is no framework {name!r} to prepare ranks for", meant)
 
 
 def is_installed(module: str) -> bool:

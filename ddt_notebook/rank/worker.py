@@ -153,7 +153,7 @@ class Rank:
         user_warnings.install()
         self._group.calls.install()
         forked_ranks.refuse(spec.world_size)
-        frameworks.install(self._group.calls)
+        frameworks.install(self._group.calls, spec)
         self._branches = BranchRecorder(BranchRingWriter(self._directory / f"rank{rank}.branches"))
         self._branch_events = BranchEvents(self._branches)
         observe_callbacks(self._branch_events)

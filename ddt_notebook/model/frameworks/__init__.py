@@ -16,9 +16,10 @@ from importlib import metadata
 from ..operations import BARRIERS, OPERATIONS, Operation, operation_of
 from ..position import Position
 from ..user_code import is_user_code
-from .description import Description, JobBegin, Preparation
+from .description import AloneBegin, Description, JobBegin, Preparation
 
 __all__ = [
+    "AloneBegin",
     "Description",
     "JobBegin",
     "Preparation",

@@ -9,6 +9,24 @@ from ..operations import Operation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AloneBegin:
+    """Where a rank that no session has prepared begins to train alone, without an error.
+
+    Attributes
+    ----------
+    module, method
+        The method of the framework in which it does, as ``"class.method"``.
+    variable
+        An environment variable with which a program prepares itself; empty if the method is not
+        called then.
+    """
+
+    module: str
+    method: str
+    variable: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Preparation:
     """How a session prepares its ranks for a framework with collectives of its own.
 
@@ -22,12 +40,15 @@ class Preparation:
         Variables that it reads when it is imported, with their defaults.
     several_hosts
         Whether its ranks may be on several hosts.
+    alone
+        Where ranks that are not prepared would begin, if that raises nothing.
     """
 
     modules: tuple[str, ...]
     install: str
     environment: Mapping[str, str] = field(default_factory=dict)
     several_hosts: bool = False
+    alone: AloneBegin | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

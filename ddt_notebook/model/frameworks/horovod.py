@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..named_tensors import JOIN
 from ..operations import Operation
-from .description import Description, JobRecording, Preparation
+from .description import AloneBegin, Description, JobRecording, Preparation
 
 #: Its initialisation.
 INIT = "hvd.init"
@@ -29,6 +29,11 @@ FRAMEWORK = Description(
         modules=("horovod", "horovod.torch"),
         install="run tools/build_horovod.py of this package's repository, which builds it",
         environment={"HOROVOD_LOG_LEVEL": "fatal"},
+        alone=AloneBegin(
+            module="horovod.common.basics",
+            method="HorovodBasics.init",
+            variable="HOROVOD_SIZE",
+        ),
     ),
     in_jobs=JobRecording(
         after="horovod.torch", in_ranks="ddt_notebook.rank.frameworks.horovod_job:HorovodJob"

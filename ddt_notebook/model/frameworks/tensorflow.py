@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from .description import Description, JobBegin, Preparation
+from .description import AloneBegin, Description, JobBegin, Preparation
 
 #: The strategy of several workers, which connects them when it is made.
 STRATEGY = "MultiWorkerMirroredStrategy"
+_MODULE = "tensorflow.python.distribute.collective_all_reduce_strategy"
 _CONFIG, _CHIEF = "tensorflow-config-differs", "tensorflow-chief-alone"
 
 FRAMEWORK = Description(
@@ -21,9 +22,11 @@ FRAMEWORK = Description(
         # matters reaches the cell as an exception.
         environment={"TF_CPP_MIN_LOG_LEVEL": "3"},
         several_hosts=True,
+        # without a cluster in TF_CONFIG
+        alone=AloneBegin(module=_MODULE, method="CollectiveAllReduceExtended._initialize_local"),
     ),
     job_begin=JobBegin(
-        module="tensorflow.python.distribute.collective_all_reduce_strategy",
+        module=_MODULE,
         method="CollectiveAllReduceExtended._initialize_multi_worker",
         variable="TF_CONFIG",
     ),

@@ -12,11 +12,13 @@ from ...model.frameworks import known_frameworks
 from ..after_import import AfterImport
 from ..probes.calls import CallLog
 from ..user_signals import let_through
+from . import unprepared
 from .framework import Framework
 
 if TYPE_CHECKING:
     from ...model import Observation
     from ...model.agreements import RankAgreements
+    from ...wire.messages import RankSpec
     from ..probes.pieces import Piece
 
 
@@ -81,9 +83,13 @@ def add(framework: Framework) -> None:
     FRAMEWORKS.append(framework)
 
 
-def install(calls: CallLog) -> None:
-    """Prepare to change what each framework does, too; see `Framework.install`."""
+def install(calls: CallLog, spec: RankSpec) -> None:
+    """Prepare to change what each framework does, too; see `Framework.install`.
+
+    A framework for which this rank is not prepared is refused.
+    """
     watch(calls)
+    unprepared.refuse(spec.framework, spec.world_size)
     for framework in FRAMEWORKS:
         framework.install()
 

@@ -143,7 +143,10 @@ def test_an_empty_choice_of_ranks_is_refused(count: int) -> None:
 @pytest.mark.parametrize(
     ("name", "installed", "on_hosts", "simulated", "text"),
     [
-        ("tensorflw", True, None, False, "no framework 'tensorflw'.*choose horovod or tensorflow"),
+        ("tensorflw", True, None, False, "no framework 'tensorflw'.*did you mean tensorflow"),
+        ("TensorFlow", True, None, False, "did you mean tensorflow"),
+        ("jax", True, None, False, "no framework 'jax'.*choose horovod or tensorflow"),
+        ("megatron", True, None, False, "Megatron-core trains.*: leave --framework out"),
         (
             *("tensorflow", False, None, False),
             r"TensorFlow is not installed: pip install 'ddt-notebook\[ten",
