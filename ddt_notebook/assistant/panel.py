@@ -194,6 +194,7 @@ class Panel(SavedPanel):
         text, button, rows = self._texts, self._buttons, self._rows
         rows["steps"].children = (button["undo"], button["restart"], button["leave"])
         for name in ("check", "fix", "run", "explain"):
+            text[name].layout.flex = "1 1 12em"  # else it is as narrow as its longest word
             rows[name].children = (button[name], text[name])
         columns = (
             self._column("1 1 14em", text["path"], rows["steps"]),

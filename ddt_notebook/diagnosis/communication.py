@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ddt_notebook.model import Call, RankReport
 from ddt_notebook.model.collective import shape_label
 from ddt_notebook.model.frameworks import known_operation
+from ddt_notebook.model.frameworks.deepspeed import ENGINE_READY, MEMBERS
 
 #: A tensor with at most this many elements may be a loss, a count or a metric. From 4 to 32 no
 #: verdict on the recorded runs changes (`benchmarks.thresholds`).
@@ -111,8 +113,19 @@ def hold_parts(reports: Iterable[RankReport], shapes: Iterable[str]) -> bool:
     shapes
         The shape of each parameter, such as ``"10×20"``.
     """
-    counted = Counter(shapes)
+    reports, counted = list(reports), Counter(shapes)
+    everywhere = {report.rank for report in reports}
+    if any(everywhere.issubset(team) for team in teams_of_engines(reports)):
+        return False  # each rank has the whole model, whose gradients the engine reduces in pieces
     return any(communication(report).passes_activations(counted) for report in reports)
+
+
+def teams_of_engines(reports: Iterable[RankReport]) -> Iterator[tuple[int, ...]]:
+    """Yield the ranks among which each of DeepSpeed's engines of the run averages gradients."""
+    for report in reports:
+        for call in report.calls:
+            if call.op == ENGINE_READY and call.detail:
+                yield tuple(json.loads(call.detail).get(MEMBERS, ()))
 
 
 def reduce_nothing(reports: Iterable[RankReport]) -> bool:

@@ -62,7 +62,10 @@ class RankStatus:
 
 @dataclass(frozen=True, slots=True)
 class SessionStatus:
-    """The result of `Session.status`; ``seed`` as in `Session`, ``versions`` of each host."""
+    """The result of `Session.status`; ``seed`` as in `Session`, ``versions`` of each host.
+
+    ``framework`` is that for which the ranks are prepared; empty for none.
+    """
 
     ranks: tuple[RankStatus, ...]
     world_size: int
@@ -75,6 +78,7 @@ class SessionStatus:
     seed: int | None = None
     missing_features: tuple[MissingFeature, ...] = ()
     versions: tuple[HostVersions, ...] = ()
+    framework: str = ""
 
 
 def ask_monitors(handles: list[RankHandle]) -> None:
@@ -136,6 +140,7 @@ def session_status(
         simulated_gpus=pool.options.simulated_gpus,
         missing_features=pool.missing_features,
         versions=pool.versions,
+        framework=pool.options.framework,
     )
 
 

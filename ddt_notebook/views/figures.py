@@ -30,6 +30,9 @@ _TITLE_WIDTH, _LINE = 110, 18
 #: The table below it: pixels of a row, pixels above the table, largest number of rows.
 _ROW, _AXIS, _ROWS = 23.4, 55, 10
 
+#: Of a column of that table, in characters: its text, and the space beside it.
+_NARROWEST, _WIDEST, _PADDING = 5, 40, 2
+
 Figure = dict[str, Any]
 
 
@@ -52,7 +55,9 @@ class Figured(Displayable):
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         bundle: dict[str, Any] = dict(super()._repr_mimebundle_(include, exclude))
         if (not include or MIME in include) and (not exclude or MIME not in exclude):
-            bundle[MIME] = self.to_plotly()
+            plain = self.to_plotly()
+            if any(trace["type"] != "table" for trace in plain["data"]):  # else HTML shows more
+                bundle[MIME] = plain
         return bundle
 
 
@@ -215,12 +220,18 @@ def framed(
     plain["data"].append(
         {
             "type": "table",
+            "columnwidth": [_width(texts) for texts in zip(head, *shown, strict=True)],
             "domain": {"x": [0, 1], "y": [0, below / area]},
             "header": {"values": titles, **cell},
             "cells": {"values": columns, **cell},
         }
     )
     return plain
+
+
+def _width(texts: Sequence[str]) -> int:
+    """The width of a column beside those of the others: its head should stand on one line."""
+    return min(_WIDEST, max(_NARROWEST, *map(len, texts))) + _PADDING
 
 
 def hover(text: str) -> str:

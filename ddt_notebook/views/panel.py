@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from ..formatting import naming_hosts
 from ..model import Finding, Report, Snapshot
+from ..model.frameworks import described
 from ..symptoms.lessons import lesson
 from . import html, safe, source_positions, words
 from .live_ranks import LiveView, RankLine
@@ -27,6 +28,8 @@ class SessionLike(Protocol):
     def backend(self) -> str: ...
     @property
     def device(self) -> str: ...
+    @property
+    def framework(self) -> str | None: ...
     @property
     def busy(self) -> bool: ...
     @property
@@ -48,7 +51,8 @@ class ResourcesLike(Protocol):
 
 def of_session(session: SessionLike, memory_limit: int | None) -> dict[str, Any]:
     """The session's line; ``memory_limit``: what each rank may allocate beyond its start."""
-    parts = [words.count(session.world_size, "rank"), session.backend, session.device]
+    meets = f"for {described(session.framework).title}" if session.framework else session.backend
+    parts = [words.count(session.world_size, "rank"), meets, session.device]
     if memory_limit is not None:
         parts.append(f"each may allocate {words.size(memory_limit)}")
     return {

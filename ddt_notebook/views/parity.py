@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..diagnosis.communication import hold_parts
+from ..formatting import listing
 from ..model import Snapshot
 from ..model.parity import (
     Disagreement,
@@ -42,6 +43,7 @@ _PLURALS = {
 _DIVIDES = (
     "the parameters agree after the steps, so the optimizer may divide the work among the ranks"
 )
+_ROLES = {"buffer": "buffers", "state": "optimizer state", "setting": "settings"}
 _PARTS = "the ranks exchange activations, so each may hold a part of one model"
 
 
@@ -169,7 +171,12 @@ class ParityView(RunView):
         if not items:
             return "no rank holds a module or an optimizer in its variables"
         several = words.count(len(items), "thing")
-        return f"the ranks agree on {several}: parameters, buffers, optimizer state and settings"
+        roles = {item.role for p in self._parities for item in p.items}
+        if "parameter" in roles:
+            what = "parameters, buffers, optimizer state and settings"
+        else:  # a wrapper divides the parameters, so ranks have different ones
+            what = listing(name for role, name in _ROLES.items() if role in roles)
+        return f"the ranks agree on {several}: {what}"
 
     def _rows(self) -> list[tuple[str, ...]]:
         """One row for each object and role."""

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from ..formatting import naming_hosts
 from ..model import Position
+from ..model.frameworks import described
 from ..model.torch_features import MissingFeature
 from . import html, safe, source_positions, terminal, words
 from .displayable import Displayable
@@ -67,6 +68,8 @@ class SessionStatusLike(Protocol):
     @property
     def has_group(self) -> bool: ...
     @property
+    def framework(self) -> str: ...
+    @property
     def frozen(self) -> bool: ...
     @property
     def simulated_gpus(self) -> int: ...
@@ -114,7 +117,10 @@ class StatusView(Displayable):
 
     def _summary(self) -> str:
         status = self._status
-        group = status.backend if status.has_group else "no process group"
+        if status.framework:
+            group = f"for {described(status.framework).title}"
+        else:
+            group = status.backend if status.has_group else "no process group"
         parts = [words.count(status.world_size, "rank"), group]
         if status.simulated_gpus:
             gpus = words.count(status.simulated_gpus, "simulated GPU")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import ast
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from ddt_notebook.diagnosis.communication import teams_of_engines
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.model import Fact, Position
 from ddt_notebook.model.frameworks import known_operation, meets_by_tensor
-from ddt_notebook.model.frameworks.deepspeed import ENGINE_READY, MEMBERS
 from ddt_notebook.program.gradients import holds_gradients
 from ddt_notebook.program.nodes import argument
 from ddt_notebook.program.sharded_values import slices_by_rank
@@ -121,12 +120,9 @@ def _reduced_by_fsdp(context: Context) -> Iterator[Team]:
 def _in_engines(context: Context) -> Iterator[Team]:
     """Yield the teams of DeepSpeed's engines that were made and trained in this run."""
     trained = {t.rank for t in context.snapshot.training if t.backwards}
-    for report in context.snapshot.ranks:
-        for call in report.calls:
-            if call.op == ENGINE_READY and call.detail:
-                ranks = tuple(json.loads(call.detail).get(MEMBERS, ()))
-                if len(ranks) > 1 and trained.issuperset(ranks):
-                    yield Team(ranks, Fact(kind="deepspeed-averages", ranks=ranks))
+    for ranks in teams_of_engines(context.snapshot.ranks):
+        if len(ranks) > 1 and trained.issuperset(ranks):
+            yield Team(ranks, Fact(kind="deepspeed-averages", ranks=ranks))
 
 
 def _in_backward_passes(context: Context) -> Iterator[Team]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from ddt_notebook.diagnosis.communication import communication, hold_parts
 from ddt_notebook.model import Call
+from ddt_notebook.model.frameworks.deepspeed import ENGINE_READY, MEMBERS
 
 from .builders import all_reduce, call, rank
 
@@ -26,3 +29,13 @@ def test_ranks_that_exchange_activations_may_hold_parts(made: Call, expected: bo
     report = rank(0, made)
     assert bool(communication(report).messages) is expected
     assert hold_parts([report], ["20×4"]) is expected
+
+
+@pytest.mark.parametrize(("members", "expected"), [([0, 1], False), ([0], True)])
+def test_an_engine_that_averages_among_all_ranks_holds_the_whole_model(
+    members: list[int], expected: bool
+) -> None:
+    """DeepSpeed reduces gradients in pieces that look like activations of a divided layer."""
+    ready = call(ENGINE_READY, kind="setup", detail=json.dumps({MEMBERS: members}))
+    reports = [rank(at, ready, all_reduce(shapes=((1474,),))) for at in (0, 1)]
+    assert hold_parts(reports, ["738"]) is expected

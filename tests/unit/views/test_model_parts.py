@@ -197,3 +197,16 @@ def test_ranks_with_parts_of_a_model_train_on_the_same_samples(
     )
     flags = [f for f in ddt.partition(snapshot).flags if "each got the same" in f.text]
     assert [flag.kind for flag in flags] == [kind]
+
+
+@pytest.mark.parametrize("role", ["parameter", "setting"])
+def test_parity_claims_no_parameters_that_were_not_compared(role: ParityRole) -> None:
+    """A wrapper that divides parameters leaves settings to compare."""
+    item = ParityItem(name="engine.training", role=role, value="True")
+    snapshot = Snapshot(
+        cell=Cell(number=1, source=""),
+        parity=tuple(RankParity(rank=at, items=(item,)) for at in (0, 1)),
+    )
+    said = ddt.parity(snapshot).to_text()
+    assert "the ranks agree on 1 thing" in said
+    assert ("parameters" in said) is (role == "parameter")

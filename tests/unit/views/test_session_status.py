@@ -31,6 +31,7 @@ class Status:
     backend: str = "gloo"
     uptime_s: float = 12.0
     has_group: bool = True
+    framework: str = ""
     frozen: bool = False
     simulated_gpus: int = 0
     seed: int | None = None
@@ -50,6 +51,11 @@ def test_one_row_for_each_rank() -> None:
         "  0     4000  idle     210 MB",
         "  1     4001  running  210 MB        cell[3] line 7: f()",
     ]
+
+
+def test_the_framework_of_prepared_ranks_stands_in_place_of_a_group() -> None:
+    status = Status([Rank(0)], has_group=False, framework="tensorflow")
+    assert repr(StatusView(status)).startswith("1 rank · for TensorFlow · 60.0 MB")
 
 
 def test_notes_are_shown_below_the_table() -> None:

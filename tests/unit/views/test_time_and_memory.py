@@ -67,8 +67,10 @@ def test_figures_have_three_formats_and_upload_nothing(view: View, run: Snapshot
     shown = view(run)
     assert isinstance(shown, Figured)
     bundle = shown._repr_mimebundle_()
-    assert list(bundle) == ["text/plain", "text/html", MIME]
-    plain = bundle[MIME]
+    plain = shown.to_plotly()
+    drawn = any(trace["type"] != "table" for trace in plain["data"])
+    assert list(bundle) == ["text/plain", "text/html", *([MIME] if drawn else [])]
+    assert bundle.get(MIME, plain) == plain
     assert plain["config"]["showSendToCloud"] is False
     assert plain["config"]["displaylogo"] is False
     assert plain["layout"]["paper_bgcolor"] == "rgba(0,0,0,0)"
