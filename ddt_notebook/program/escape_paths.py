@@ -21,6 +21,7 @@ from ddt_notebook.model.partition import RankPartition
 from .iterations import (
     comes_to,
     counts_to_default,
+    lacks_stacks,
     last_met_in,
     leads_to,
     times_called,
@@ -754,6 +755,8 @@ class _Paths:
         values: Values = {"caller": self.caller.rank, "op": self.call.op}
         dropped = self.caller.calls_dropped or self.absent.calls_dropped
         if mine is None or theirs is None:
+            if lacks_stacks(self.call, self.caller) != lacks_stacks(self.call, self.absent):
+                return  # one rank did not tell who made its calls
             mine, theirs = (times_issued(self.call, rank) for rank in (self.caller, self.absent))
         elif not dropped:
             values |= {"caller_times": mine, "times": theirs}

@@ -48,6 +48,20 @@ def times_issued(call: Call, report: RankReport) -> int:
     return sum((other.group, other.op, other.caller) == kind for other in _until(call, report))
 
 
+def lacks_stacks(call: Call, report: RankReport) -> bool:
+    """Whether a rank's Flight Recorder tells neither line nor issuer of the same operation.
+
+    A rank that is too busy does not tell the stacks in time.
+    """
+    return any(
+        one.source == "flight recorder"
+        and one.where is None
+        and not one.caller
+        and (one.group, one.op) == (call.group, call.op)
+        for one in report.calls
+    )
+
+
 def _until(call: Call, report: RankReport) -> Iterator[Call]:
     """The calls of a rank, up to the one with the same group and sequence number as ``call``."""
     for other in report.calls:

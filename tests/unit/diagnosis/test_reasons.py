@@ -709,3 +709,20 @@ def test_a_rank_deeper_in_the_program_has_not_left_above() -> None:
         outcome="hung",
     )
     assert only(diagnose(scene)).cause == "different-collectives"
+
+
+@pytest.mark.parametrize("line", [None, 3])
+def test_rounds_of_a_rank_that_did_not_tell_its_lines_are_not_counted(line: int | None) -> None:
+    """Rank 0 was too busy to tell the stacks of its Flight Recorder in time."""
+    source = "for b in batches:\n    f(b)\n    model(b)\n"
+    library = "" if line is None else "DistributedDataParallel"
+    issued = [all_reduce(at, source="flight recorder") for at in (None, line)]
+    issued[1] = replace(issued[1], caller=library or None)
+    scene = snapshot(
+        rank(0, *[issued[0]] * 3, all_reduce(2), blocked=True),
+        rank(1, *[issued[1]] * 3, state="finished"),
+        source=source,
+        outcome="hung",
+    )
+    told = {one.kind for one in only(diagnose(scene)).facts}
+    assert ("uneven-rounds" in told) == (line is None)
