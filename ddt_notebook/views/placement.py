@@ -13,6 +13,7 @@ from ..diagnosis.communication import hold_parts, may_be_averaged
 from ..formatting import rank_list
 from ..model import Snapshot
 from ..model.collective import shape_label
+from ..model.frameworks import meets_by_tensor
 from ..model.partition import ModelShard
 from ..model.placement import PlacedObject, RankPlacement, TensorPlacement
 from . import html, safe, shards, sparklines, terminal, words
@@ -84,7 +85,7 @@ class PlacementView(RunView):
         trained = {one.rank for one in snapshot.training if one.backwards}
         trained -= {report.rank for report in snapshot.ranks if report.error is not None}
         divided = frozenset(name for name, own in self._shards.items() if _has_mesh(own))
-        exchange = _Exchange(parts, averaged)
+        exchange = _Exchange(parts, averaged, meets_by_tensor(snapshot.framework))
         self.flags = _find_flags(self._placements, exchange, trained, snapshot.hosts, divided)
 
     def _text(self) -> list[str]:
@@ -421,7 +422,7 @@ def _of_rank(
                 and item.stepped_alone
                 and not (item.wrapper or item.name in divided)
             ):
-                found.append(_not_wrapped(item, exchange))
+                found += _not_wrapped(item, exchange)
     if placement.unreadable:
         text = (
             f"{safe.listing(placement.unreadable)} could not be inspected: it raised an exception"
@@ -488,24 +489,29 @@ class _Exchange:
         Whether the ranks may hold different parts of a model whose parameters have these shapes.
     averaged
         Whether they may have averaged the gradients or the parameters of such a model.
+    by_tensor
+        Whether a framework averages each gradient by its name, and so needs no wrapper.
     """
 
     parts: Callable[[tuple[str, ...]], bool]
     averaged: Callable[[tuple[str, ...]], bool]
+    by_tensor: bool = False
 
 
-def _not_wrapped(item: PlacedObject, exchange: _Exchange) -> tuple[str, str]:
+def _not_wrapped(item: PlacedObject, exchange: _Exchange) -> list[tuple[str, str]]:
     text = f"{item.name} is trained but not wrapped in DDP or FSDP: "
     parameters = (tensor for tensor in item.tensors if tensor.role == "parameter")
     shapes = tuple(shape_label(one.shape) for one in parameters)
     if exchange.parts(shapes):
         text += "each rank trains its own; they exchange activations, as parts of one model do"
-        return ("hint", text)
+        return [("hint", text)]
     if exchange.averaged(shapes):
+        if exchange.by_tensor:
+            return []
         text += "the ranks exchange tensors as large as its parameters, as a program does that "
-        return ("hint", f"{text}averages the gradients itself")
+        return [("hint", f"{text}averages the gradients itself")]
     text += "each rank trains a copy of its own, unless the program averages the gradients itself"
-    return ("warning", text)
+    return [("warning", text)]
 
 
 def _apart(objects: Sequence[PlacedObject]) -> list[tuple[str, str]]:

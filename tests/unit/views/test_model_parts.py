@@ -23,8 +23,8 @@ def sent(op: str, *shapes: Shape) -> Call:
     return Call(index=0, op=op, kind=kind, members=(0, 1), shapes=shapes, dtypes=("float32",))
 
 
-def flags(*calls: Call) -> tuple[str, ...]:
-    """What placement and parity flag of an unwrapped model with other values on each rank."""
+def unwrapped(*calls: Call, framework: str = "") -> Snapshot:
+    """A run with an unwrapped model that has other values on each rank."""
 
     def parameter(at: int) -> TensorPlacement:
         return TensorPlacement(
@@ -39,9 +39,10 @@ def flags(*calls: Call) -> tuple[str, ...]:
         stepped_alone=True,
         tensors=(parameter(0), parameter(1)),
     )
-    snapshot = Snapshot(
+    return Snapshot(
         cell=Cell(number=1, source=""),
         world_size=2,
+        framework=framework,
         ranks=tuple(RankReport(rank=rank, calls=calls) for rank in (0, 1)),
         placement=tuple(RankPlacement(rank=rank, objects=(model,)) for rank in (0, 1)),
         parity=tuple(
@@ -57,6 +58,11 @@ def flags(*calls: Call) -> tuple[str, ...]:
             for rank in (0, 1)
         ),
     )
+
+
+def flags(*calls: Call) -> tuple[str, ...]:
+    """What placement and parity flag of such a model."""
+    snapshot = unwrapped(*calls)
     (placed,), (differs,) = ddt.placement(snapshot).flags, ddt.parity(snapshot).flags
     return placed.kind, differs.kind
 
@@ -84,6 +90,13 @@ def test_ranks_that_pass_activations_hold_parts_of_a_model(calls: tuple[Call, ..
 )
 def test_whole_models_that_differ_are_flagged(calls: tuple[Call, ...], placed: str) -> None:
     assert flags(*calls) == (placed, "warning")
+
+
+def test_horovod_averages_without_a_wrapper() -> None:
+    gradients = [sent("allreduce", shape) for shape in SHAPES]
+    assert ddt.placement(unwrapped(*gradients, framework="horovod")).flags == []
+    (flag,) = ddt.placement(unwrapped(framework="horovod")).flags
+    assert flag.kind == "warning"
 
 
 def _stepped_alike(
