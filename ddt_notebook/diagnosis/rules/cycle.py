@@ -14,7 +14,8 @@ from ddt_notebook.model.operations import RECEIVES, SENDS
 from ddt_notebook.program.branch_arms import function_at
 from ddt_notebook.program.escape_paths import LEAVES_LOOP, Reason
 from ddt_notebook.program.iterations import comes_again, comes_to, inside_passed
-from ddt_notebook.program.nodes import LoopNode, called_name, covers
+from ddt_notebook.program.nodes import LoopNode, called_name, covers, guards_of_breaks
+from ddt_notebook.program.program import Program
 
 from .facts import blocked_in, by_call, ended_graph, of_call, of_wait, reasons
 from .groups import hung_by_skip
@@ -214,6 +215,7 @@ def _went_past(context: Context, members: frozenset[int]) -> Finding | None:
             reason = context.why_absent(call, caller, context.reports[rank], at)
             if reason is not None and not reason.other_branch:
                 found.append((reason, rank, waiter))
+    found = _of_one_parting(found)
     if not found:
         return None
     if not (by_tensor or _go_by_library(calls)) and _are_unclear(context, found):
@@ -237,6 +239,21 @@ def _went_past(context: Context, members: frozenset[int]) -> Finding | None:
         facts=[*reasons([reason]), *blocked_in(context, [culprit, *waiting])],
         op=call.op,
     )
+
+
+def _of_one_parting(
+    found: list[tuple[Reason, int, int]],
+) -> list[tuple[Reason, int, int]]:
+    """Without what one observed parting says of the rank that only did not go the same way."""
+    best: dict[tuple[str, int | None], int] = {}
+    for reason, _, _ in found:
+        at = reason.place.file, reason.place.line
+        best[at] = min(best.get(at, reason.priority), reason.priority)
+    return [
+        one
+        for one in found
+        if one[0].kind != "parted" or one[0].priority == best[one[0].place.file, one[0].place.line]
+    ]
 
 
 def _left(reason: Reason) -> bool:
@@ -273,7 +290,20 @@ def _are_unclear(context: Context, found: list[tuple[Reason, int, int]]) -> bool
 
 def _forms_groups(context: Context, reason: Reason, rank: int) -> bool:
     """Whether a rank left a loop for good: it forms groups, as a program does between its parts."""
-    return reason.kind in LEAVES_LOOP and context.halted[rank].kind == "setup"
+    return _leaves_loop(context.program, reason) and context.halted[rank].kind == "setup"
+
+
+def _leaves_loop(program: Program, reason: Reason) -> bool:
+    """Whether a condition ends a loop, as the source shows or as it was observed."""
+    if reason.kind != "parted":
+        return reason.kind in LEAVES_LOOP
+    blocks = program.blocks(program.statement_at(reason.place))
+    return any(
+        guards[-1].lineno == reason.place.line
+        for block in blocks
+        if isinstance(block.owner, LoopNode)
+        for guards in guards_of_breaks(block.owner)
+    )
 
 
 def _keeps_out(reason: Reason) -> bool:

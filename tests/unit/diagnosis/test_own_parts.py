@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from ddt_notebook.diagnosis import diagnose
-from ddt_notebook.model import Call, Finding, Position
+from ddt_notebook.diagnosis.context import Context
+from ddt_notebook.diagnosis.rules import cycle
+from ddt_notebook.model import Call, Finding, Place, Position
+from ddt_notebook.program.escape_paths import Reason
 
 from .builders import at, call, only, rank, snapshot
 
@@ -140,3 +143,24 @@ def test_a_part_that_left_the_loop_of_both_is_named_and_not_the_condition_that_g
     finding = only(diagnose(snapshot(first, second, source=SERVER, outcome="hung")))
     assert (finding.cause, finding.ranks) == ("collective-under-local-condition", [0])
     assert reasons(finding) == [5]
+
+
+def test_a_loop_that_was_seen_to_end_on_one_rank_explains_both_waits() -> None:
+    """The rank that left it forms groups for the next part; the other one is in a message."""
+    source = "while True:\n    exchange(x)\n    if time() > end:\n        break\nform()\nform()\n"
+    scene = snapshot(
+        rank(0, call("isend", 2, peer=1), blocked=True),
+        rank(1, call("new_group", 5, sequence=1), blocked=True),
+        source=source,
+        outcome="hung",
+    )
+    context = Context(scene)
+    passed = Place(file="cell[3]", line=3, role="passed")
+    left = Reason("loop-ends-by-clock", "parted", passed, 1)
+    stayed = Reason("collective-under-local-condition", "parted", passed, 0, priority=3)
+    both = [(left, 1, 0), (stayed, 0, 1)]
+    assert cycle._of_one_parting(both) == [(left, 1, 0)]
+    assert not cycle._are_unclear(context, [(left, 1, 0)])
+    assert cycle._are_unclear(context, both)
+    elsewhere = replace(left, place=replace(passed, line=5))
+    assert cycle._are_unclear(context, [(elsewhere, 1, 0)]), "it ends no loop"
