@@ -407,6 +407,9 @@ class Context:
             if call is None and report.state == "died" and report.calls:
                 last = report.calls[-1]
                 call = last if last.status == "issued" else None  # it waited for the handle
+            elif call is None and report.state == "raised" and report.calls:
+                # what TensorFlow raises in a call may reach the program as another exception
+                call = report.calls[-1] if report.calls[-1].status == "failed" else None
             mismatch = self._mismatch_before(rank, call) if call is not None else None
             mismatch = mismatch or self._overflow(rank) or self._received(report)
             if mismatch is None and silent is not None and report.state == "raised":

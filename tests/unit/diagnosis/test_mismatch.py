@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ddt_notebook.diagnosis import diagnose
+from ddt_notebook.model import RankError
 
 from .builders import all_reduce, at, call, fact, only, peer_error, raised, rank, sides, snapshot
 
@@ -177,3 +178,15 @@ def test_the_first_of_two_conditions_after_the_last_common_call_is_named():
     total = raised(1, before, _at_step(5, status="failed"), error=peer_error(0))
     finding = only(diagnose(snapshot(mean, total, source=SELDOM, outcome="failed")))
     assert fact(finding, "decided-by-each-rank").place.line == 2
+
+
+def test_another_exception_after_a_call_that_failed_in_a_mismatch_follows_from_it() -> None:
+    error = RankError(
+        type="InternalError",
+        message="Collective ops is aborted by: Collective instance 7 expected type 0",
+        where=at(5),
+    )
+    failed = replace(call("broadcast", 3, root=0), status="failed")
+    ranks = rank(0, all_reduce(2), blocked=True), raised(1, failed, error=error)
+    report = diagnose(snapshot(*ranks, source="x\ny\nz\n", outcome="hung"))
+    assert [one.kind for one in report.findings] == ["different-collectives"]
