@@ -186,8 +186,8 @@ class EscapePaths:
         if len(frames) < 2 or not self._program.is_called_back(*frames[:2]):
             return
         outer = self._program.statement_at(frames[1])
-        if outer is None:
-            return
+        if outer is None or self._program.loops(frames[1]):
+            return  # in a loop, a line such as ``backward`` may call a hook once each time
         paths = _Paths(self._program, self._partitions, frames[1:], call, caller, absent, at)
         yield from (replace(one, priority=_LIBRARY) for one in paths.called_less(outer))
 

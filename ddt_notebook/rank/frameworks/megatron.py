@@ -65,6 +65,8 @@ _MOST_BYTES = 1 << 30
 _MOST_INPUT_BYTES = 1 << 26
 #: Attributes of a configuration with the share of elements that dropout drops.
 _DROPOUT = ("hidden_dropout", "attention_dropout")
+#: Megatron-core's class of all data-parallel models.
+_REPLICA = "_BaseDataParallel"
 
 
 class Megatron(Framework):
@@ -255,7 +257,7 @@ class Megatron(Framework):
 
     def _watch_replicas(self, module: ModuleType) -> None:
         """Note what the first training passes of a model are given, of whatever kind it is."""
-        replica = getattr(module, "_BaseDataParallel", None)
+        replica = getattr(module, _REPLICA, None)
         original, counts = getattr(replica, "forward", None), self._counts
         if replica is None or original is None:
             return
