@@ -71,7 +71,7 @@ class DDTMagics(RunningMagics):
         if running is not None:
             raise UsageError(
                 f"ddt_start: a session of {words.count(running.world_size, 'rank')} is running; "
-                "%ddt_restart renews it, %ddt_stop ends it"
+                "%ddt_restart renews it, %ddt_stop ends it (before one of another kind)"
             )
         if args.number is not None:
             if args.world_size not in (None, args.number):

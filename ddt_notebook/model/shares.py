@@ -282,9 +282,13 @@ def _standing_still(
                 waiting.append((start, min(begun, ended)))
             continue
         end = meeting.ends_s.get(rank)
-        if call.entered_s is None or end is None:
+        if call.entered_s is None or (end is None and not call.asynchronous):
             continue
         wait = meeting.wait_s(rank)
+        if end is None:  # the waits for its handle are measured on their own
+            if wait:
+                waiting.append((call.entered_s, call.entered_s + wait))
+            continue
         if broken_off and len(meeting.calls) < len(meeting.members):  # waited in vain
             wait = end - call.entered_s
         if wait:

@@ -112,6 +112,7 @@ class FakeSession:
             backend="gloo",
             has_group=True,
             simulated_gpus=0,
+            framework="",
             seed=None,
             frozen=False,
             uptime_s=1.0,

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 import ddt_notebook as ddt
+from ddt_notebook.model.meetings import meetings
+from ddt_notebook.model.shares import activities
 
 STAND_IN = Path(__file__).parents[1] / "fixtures" / "horovod" / "site-packages"
 START = "import horovod.torch as hvd\nhvd.init()\n"
@@ -189,6 +191,18 @@ def test_parameters_that_were_never_made_equal_are_named(
     assert result.ok, str(report)
     causes = [finding.cause for finding in report.findings]
     assert causes == ([] if broadcast else ["horovod-not-broadcast"]), str(report)
+
+
+def test_a_traced_wait_for_the_last_rank_is_waiting(session: ddt.Session) -> None:
+    source = (
+        "import time\nhvd.barrier()\ntime.sleep(0.5 * rank)\n"
+        "hvd.allreduce(torch.ones(2), name='late')"
+    )
+    run = session.run(source, trace=True)
+    assert run.ok, str(ddt.diagnose(run))
+    first, _ = activities(run.snapshot, meetings(run.snapshot))
+    # rank 1 slept while rank 0 waited
+    assert sum(end - start for start, end in first.waiting) > 0.3
 
 
 def test_a_rank_that_never_starts_is_named(session: ddt.Session) -> None:

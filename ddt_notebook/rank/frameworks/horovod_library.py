@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 
 from ...model.user_code import is_user_code
-from ..probes import training
+from ..probes import timeline, training
 
 _PROCESS_SETS = "_get_process_set_ids_and_ranks"
 _REDUCTIONS = ("Average", "Sum", "Adasum", "Min", "Max", "Product")
@@ -135,6 +135,7 @@ def install(rank: Rank) -> Library:
     functions.broadcast_optimizer_state = broadcasts_state
     package.broadcast_optimizer_state = broadcasts_state
     library.horovod_torch_wait_and_clear = waits
+    timeline.WAITERS.append((library, "horovod_torch_wait_and_clear"))
     library.horovod_torch_poll = polls
     basics.init, basics.shutdown = initialises, ends
     return Library(mpi_ops, join, poll)

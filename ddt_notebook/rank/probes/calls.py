@@ -259,7 +259,7 @@ class CallLog:
                 if not _are_equal(made.given, asked):
                     known = self._other_call(op, operation, given, details_of, made, asked)
                 if known and (
-                    broadcasts
+                    (broadcasts and self.broadcast_hook is not None)
                     or (reduces and (sampled.sampling or (known.sums and summed.watches)))
                 ):
                     self._shows(given, known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
@@ -34,6 +35,10 @@ _MAX_STEPS_NOTED = 20_000
 _GAP_NS = 50_000
 #: The parts of memory are measured in the first steps; gradients and states exist from then on.
 _STEPS_LOOKED_AT = 2
+
+#: Classes and modules, and the names of their functions that wait for a handle; a framework with
+#: handles of its own adds one.
+WAITERS: list[tuple[Any, str]] = [(dist.Work, "wait")]
 
 Columns = list[tuple[str, int, int]]  # name, start and end in nanoseconds of the monotonic clock
 
@@ -139,19 +144,25 @@ class Tracer:
         self._spans += [(BACKWARD, start, end) for start, end in backward]
 
     def _time_waits(self) -> None:
-        wait, waits, main = dist.Work.wait, self._waits, threading.get_ident()
+        for owner, name in WAITERS:
+            original = getattr(owner, name)
+            setattr(owner, name, self._timed(original))
+            self._undo.append(functools.partial(setattr, owner, name, original))
 
-        def timed(work: Any, *args: Any, **kwargs: Any) -> Any:
+    def _timed(self, wait: Callable[..., Any]) -> Callable[..., Any]:
+        waits, main = self._waits, threading.get_ident()
+
+        @functools.wraps(wait)
+        def timed(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
             start = time.monotonic_ns()
             try:
-                return wait(work, *args, **kwargs)
+                return wait(*args, **kwargs)
             finally:
                 if len(waits) < _MAX_SPANS and threading.get_ident() == main:
                     waits.append((WAIT, start, time.monotonic_ns()))
 
-        dist.Work.wait = timed
-        self._undo.append(lambda: setattr(dist.Work, "wait", wait))
+        return timed
 
     def _timeline(self, ended_s: float) -> RankTimeline:
         begun = round(self._started_s * 1e9)

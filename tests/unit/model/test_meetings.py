@@ -18,7 +18,7 @@ from ddt_notebook.model.shares import (
     union,
     untimed,
 )
-from ddt_notebook.model.timeline import BACKWARD, IN_GRAPH, RankTimeline, kind_of
+from ddt_notebook.model.timeline import BACKWARD, IN_GRAPH, WAIT, RankTimeline, kind_of
 
 
 def call(sequence: int, entered: float, left: float | None = None, **changes: object) -> Call:
@@ -212,6 +212,16 @@ def test_the_wait_for_a_handle_begins_after_its_call() -> None:
     run = replace(snapshot(), ranks=(first, second), outcome="hung")
     waits = [activity.waiting for activity in activities(run, meetings(run))]
     assert waits == [[(3.0, 11.0)], [(10.0, 11.0)]]
+
+
+def test_a_wait_for_the_handle_of_a_call_without_a_span_waits_for_the_last_rank() -> None:
+    """As in Horovod, whose operations PyTorch's profiler does not see."""
+    handles = [[call(1, entered, asynchronous=True)] for entered in (1.0, 4.0)]
+    waits = tuple(timeline(rank, (WAIT, begun, 4.5)) for rank, begun in enumerate((2.0, 4.2)))
+    run = snapshot(*handles, timeline=waits)
+    first, second = activities(run, meetings(run))
+    assert (first.waiting, first.communication) == ([(2.0, 4.0)], [(4.0, 4.5)])
+    assert (second.waiting, second.communication) == ([], [(4.2, 4.5)])
 
 
 def test_calls_without_a_measured_end_are_known_to_be_missing() -> None:
