@@ -348,7 +348,16 @@ def _from_older_files(plain: dict[str, Any]) -> dict[str, Any]:
         plain = plain | {"missing_features": [codec.to_plain(old)]}
     if plain.get("partition"):
         plain = plain | {"partition": _with_lines(plain["partition"])}
+    if isinstance(kinds := plain.get("call_kinds"), list):
+        plain = plain | {"call_kinds": [_with_detail(kind) for kind in kinds]}
     return plain
+
+
+def _with_detail(kind: Any) -> Any:
+    """What a framework notes with a set-up call; it was stored as the reduce operation, too."""
+    if not isinstance(kind, Mapping) or kind.get("kind") != "setup" or "reduce_op" not in kind:
+        return kind
+    return {"detail": kind["reduce_op"], **{k: v for k, v in kind.items() if k != "reduce_op"}}
 
 
 def _with_lines(plain: Any) -> Any:

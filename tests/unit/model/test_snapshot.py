@@ -203,6 +203,18 @@ def test_snapshots_are_plain_json() -> None:
     assert (plain["format"], plain["version"]) == ("ddt-snapshot", 3)
 
 
+def test_what_a_framework_noted_in_older_files() -> None:
+    """It stood where a reduce operation stands."""
+    noted = Call(index=1, op="deepspeed.initialize", kind="setup", detail='{"stage": 2}')
+    summed = Call(index=2, op="all_reduce", reduce_op="SUM")
+    run = replace(SNAPSHOT, ranks=(RankReport(rank=0, calls=(noted, summed)),))
+    plain = run.to_json()
+    for kind in plain["call_kinds"]:
+        if "detail" in kind:
+            kind["reduce_op"] = kind.pop("detail")
+    assert Snapshot.from_json(plain) == run
+
+
 def test_lines_of_loops_in_older_files() -> None:
     epoch = Epoch(number=1, batches=2, samples=8, where=Position(file="cell[3]", line=5))
     loader = LoaderPartition(name="loader", dataset="Set", epochs=(epoch,))
