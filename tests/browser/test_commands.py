@@ -53,7 +53,7 @@ def test_a_cell_runs_on_the_ranks_by_one_key(page: Page, lab: Lab) -> None:
     page.command("ddt-notebook:save-snapshot")
     dialog = page.tab.get_by_role("dialog")
     expect(dialog.get_by_role("textbox")).to_have_value("plain.ddt.json")
-    page.tab.keyboard.press("Enter")
+    dialog.get_by_role("textbox").press("Enter")  # the dialog may not have the focus yet
     lab.wait_for_file("plain.ddt.json")
     page.command("docmanager:open", path="plain.ddt.json")
     expect(page.tab.locator(".ddt-lab-snapshot")).to_contain_text("4 ranks")
