@@ -458,7 +458,7 @@ def test_the_timeline_shows_what_graphs_do(session: ddt.Session) -> None:
     assert len(steps) == 6
     # gradients, and the loss; the profiler loses an event of a collective now and then
     inside = [{len(spans) for spans in step.inside.values()} for step in steps]
-    assert inside.count({2}) >= 2
+    assert inside.count({2}) >= 4
     assert all(counts in ({2}, set()) for counts in inside)
     for step in steps:
         for rank, call in step.calls.items():

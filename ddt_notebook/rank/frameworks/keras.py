@@ -11,6 +11,7 @@ from ...model.frameworks.keras import STOPS
 from ...model.user_code import is_user_code
 from ...wire.records import CallRecord
 from ..after_import import AfterImport
+from ..probes.frames import local_variables
 from .framework import Framework
 
 if TYPE_CHECKING:
@@ -57,5 +58,5 @@ def _library_class(frame: FrameType | None) -> str | None:
         frame = frame.f_back
     if frame is None or is_user_code(frame.f_code.co_filename):
         return None
-    owner = frame.f_locals.get("self")
+    owner = local_variables(frame).get("self")
     return None if owner is None else type(owner).__name__
