@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import sys
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
 import torch.distributed as dist
@@ -15,6 +17,16 @@ from ..model.operations import COLLECTIVES, MESSAGES, SETUP
 _BUILTINS, _callable = vars(builtins), callable
 #: How many names a note lists.
 _NAMES_LISTED = 8
+
+
+@functools.cache
+def modules_at_start() -> Mapping[str, ModuleType]:
+    """The modules that were there at the first call.
+
+    The process from which ranks are forked calls it first: each module counts its references, so a
+    copy in every rank would take a page of memory for almost each of some 2,500 modules.
+    """
+    return dict(sys.modules)
 
 
 class GivenNames:
@@ -40,12 +52,12 @@ class GivenNames:
             if hasattr(dist, name)
         }
         self._replaced: set[str] = set()
+        modules_at_start()
         self._builtins = tuple(
             (name, value)
             for name, value in _BUILTINS.items()
             if _callable(value) and name not in ("exit", "quit")  # IPython hides these two
         )
-        self._modules = dict(sys.modules)
         self._notes: list[str] = []
 
     def restore_python(self) -> None:
@@ -66,7 +78,7 @@ class GivenNames:
                 f"rank {self._rank} had removed built-in names ({shown}); they were put back"
             )
         if "sys" not in sys.modules:  # users remove single modules to import them again
-            for name, module in self._modules.items():
+            for name, module in modules_at_start().items():
                 sys.modules.setdefault(name, module)
             self._notes.append(f"rank {self._rank} had emptied sys.modules; it was filled again")
 

@@ -51,7 +51,7 @@ from .branch_recorder import BranchRecorder
 from .callbacks import observe_callbacks
 from .confinement import confine
 from .frameworks import registered as frameworks
-from .given_names import GivenNames
+from .given_names import GivenNames, modules_at_start
 from .group import RankGroup, pick_device, torchrun_environment
 from .handled_errors import observe_handled_errors
 from .memory_cap import MemoryCap
@@ -119,6 +119,7 @@ def prepare() -> None:
     leave_recorder_uncompiled()
     is_user_code(__file__)  # so that the ranks share the cached facts about installed libraries
     shell.user_ns["__spec__"] = None  # multiprocessing reads it; in a notebook it is None, too
+    modules_at_start()
 
 
 class Rank:

@@ -242,3 +242,31 @@ def test_an_engine_that_holds_a_former_group_is_noted() -> None:
         after = session.run("x = torch.ones(1)\ndist.all_reduce(x)")
         assert after.ok
         assert engines_hold_former_groups(("engine",)) in after.snapshot.notes
+        assert not session.run("pass").snapshot.notes
+        assert not session.run("if rank == 0:\n    dist.barrier()").ok
+        again = session.run(source)
+        assert again.ok
+        assert not [note for note in again.snapshot.notes if "engine" in note]
+
+
+@pytest.mark.parametrize("stage", [0, 2])
+def test_parity_compares_whole_parameters(stage: int) -> None:
+    source = zero(stage).replace("def main():", "def main():\n    global engine")
+    with ddt.Session(2) as session:
+        assert session.run(source).ok
+        agrees = ddt.parity(session)
+        assert not agrees.flags, str(agrees)
+        compared = {item.name for item in agrees.snapshot.parity[0].items}
+        assert "engine.last.weight" in compared
+        assert session.run("if rank == 1:\n    engine.module.last.weight.data.add_(1)").ok
+        (flag,) = ddt.parity(session).flags
+        assert "engine.last.weight" in flag.text
+
+
+def test_parity_compares_no_experts_of_other_ranks() -> None:
+    with ddt.Session(2) as session:
+        assert session.run(MOE.replace("def main():", "def main():\n    global engine")).ok
+        view = ddt.parity(session)
+        assert not view.flags, str(view)
+        parts = {item.part for parity in view.snapshot.parity for item in parity.items}
+        assert {"experts 0", "experts 1"} <= parts

@@ -13,6 +13,7 @@ import sys
 import weakref
 import zlib
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,8 @@ from .deepspeed_values import EngineValues
 from .framework import Framework
 
 if TYPE_CHECKING:
+    import torch
+
     from ..probes.calls import CallLog
 
 _NOT_COMPILED = "DeepSpeed's operator deepspeed_shm_comm is not compiled: no training uses it"
@@ -92,6 +95,9 @@ class DeepSpeed(Framework):
         self._sequences_noted = True
         #: What parameters held when contexts began in which they are gathered.
         self._gathered: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
+        #: Engines that hold groups which have ended.
+        self._former: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._made_before = 0  #: engines that were made before the present groups
 
     def watch(self, calls: CallLog) -> None:
         """Record DeepSpeed's engines once it is imported."""
@@ -118,10 +124,31 @@ class DeepSpeed(Framework):
         """Forget the groups of an earlier script."""
         self.forget_groups()
 
+    def parts(self, module: torch.nn.Module) -> Mapping[int, str]:
+        """Which experts, or which part of a layer, each divided parameter is, by its ``id``."""
+        groups: Any = sys.modules.get("deepspeed.utils.groups")
+        found: dict[int, str] = {}
+        for parameter in module.parameters() if groups is not None else ():
+            with left_out():  # another version of DeepSpeed, or a parameter of another library
+                if getattr(parameter, "allreduce", True) is False:
+                    place = groups._get_expert_parallel_rank(parameter.group_name)
+                    found[id(parameter)] = f"experts {place}"
+                elif getattr(parameter, "tensor_model_parallel", False):
+                    found[id(parameter)] = f"tensor {groups.get_tensor_model_parallel_rank()}"
+        return found
+
     def take_notes(self) -> list[str]:
-        """The notes since the last call."""
+        """The notes since the last call; one if engines hold groups that have ended.
+
+        It comes after the first run with the new groups, which may have made the engines again.
+        """
         taken = self._notes[:]
         self._notes.clear()
+        if self._former:
+            kept = _variables(self._former)
+            if kept or self._made[ENGINE_READY] == self._made_before:
+                taken.append(engines_hold_former_groups(kept))
+            self._former.clear()
         return taken
 
     def _leave_out_shared_memory(self, module: ModuleType) -> None:
@@ -352,7 +379,7 @@ class DeepSpeed(Framework):
             self._calls.record(record, lambda: None, "deepspeed/")
 
     def forget_groups(self) -> list[str]:
-        """Forget the groups that have ended; returns a note if an engine still holds them.
+        """Forget the groups that have ended; `take_notes` tells of engines that hold them.
 
         DeepSpeed keeps its copy of the default group, and others, in variables of its modules;
         every later ``deepspeed.initialize`` would use them and fail. If a group was formed again,
@@ -375,8 +402,10 @@ class DeepSpeed(Framework):
             with left_out():  # `deepspeed.initialize` does it again
                 communication.init_distributed(dist.get_backend(), verbose=False)
         engine = getattr(sys.modules.get("deepspeed.runtime.engine"), "DeepSpeedEngine", None)
-        found = _existing(engine) if engine is not None else []
-        return [engines_hold_former_groups(_variables(found))] if found else []
+        if engine is not None:
+            self._former.update(_existing(engine))
+            self._made_before = self._made[ENGINE_READY]
+        return []
 
 
 def _settings(engine: Any) -> dict[str, str]:
@@ -468,18 +497,19 @@ def _existing(kind: type) -> list[Any]:
     return found()
 
 
-def _variables(objects: list[Any]) -> tuple[str, ...]:
+def _variables(objects: Iterable[Any]) -> tuple[str, ...]:
     """The variables of the user's cells that hold one of some objects, by name."""
+    wanted = set(map(id, objects))
     kept = [
         name
         for name, value in list(vars(sys.modules["__main__"]).items())
-        if not name.startswith("_") and any(value is one for one in objects)
+        if not name.startswith("_") and id(value) in wanted
     ]
     return tuple(sorted(kept)[:_MOST_NAMED])
 
 
 def engines_hold_former_groups(variables: tuple[str, ...]) -> str:
-    """What `DeepSpeed.forget_groups` says if the cells still hold engines."""
+    """What `DeepSpeed.take_notes` says if the cells still hold engines."""
     again = ", ".join(variables) if variables else "them"
     return (
         "the process group was formed again; DeepSpeed engines hold the former one: make "

@@ -171,6 +171,14 @@ def unwrap(module: nn.Module) -> tuple[nn.Module, Wrapper]:
     return module, wrapper or _sharding(module)
 
 
+def has_whole_parameters(module: nn.Module, wrapper: Wrapper) -> bool:
+    """Whether each rank has all of each parameter, of which its wrapper may divide what it updates.
+
+    DeepSpeed divides the parameters themselves in ZeRO-3 only, and marks each of them.
+    """
+    return wrapper == "DeepSpeed" and not any(hasattr(p, "ds_id") for p in module.parameters())
+
+
 def _sharding(module: nn.Module) -> Wrapper:
     fsdp = sys.modules.get("torch.distributed.fsdp")
     if fsdp is not None:

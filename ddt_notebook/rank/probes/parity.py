@@ -25,6 +25,7 @@ from .objects import (
     IN_FRAMEWORK,
     Objects,
     find,
+    has_whole_parameters,
     is_dtensor,
     local,
     optimizer_settings,
@@ -137,12 +138,13 @@ def _items(found: Objects, *, sampled: bool = False) -> Iterator[_Item]:
     for root, module in found.modules.items():
         inner, wrapper = unwrap(module)
         yield _Item(f"{root}.training", "setting", str(inner.training))
-        if wrapper in FLATTENING:  # each rank holds a different part
+        if wrapper in FLATTENING:  # each rank holds another part of the optimizer's state
             flattened.update(map(id, inner.parameters()))
-        else:
+        if wrapper not in FLATTENING or has_whole_parameters(inner, wrapper):
             own = frameworks.parts(inner)
             parts |= own
-            yield from _tensors_of(root, inner, own, gradients=not sampled)
+            gradients = not sampled and wrapper not in FLATTENING
+            yield from _tensors_of(root, inner, own, gradients=gradients)
     names = found.parameter_names()
     for root, optimizer in found.optimizers.items():
         for name, text in optimizer_settings(optimizer, on_gpu=not sampled):
