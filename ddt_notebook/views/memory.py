@@ -395,7 +395,8 @@ def _rest(memory: RankMemory) -> int | None:
 def _highest(memory: RankMemory) -> int:
     if _on_gpu(memory) and memory.gpu_peak:
         return memory.gpu_peak
-    return memory.peak_bytes or memory.rss_bytes
+    # the peak is sampled, and the parts are counted after the last sample
+    return max(memory.peak_bytes or 0, memory.rss_bytes)
 
 
 def _data_peak(memory: RankMemory) -> int:
