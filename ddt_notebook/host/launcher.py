@@ -30,14 +30,15 @@ from ..wire.messages import (
     decode,
     encode,
 )
+from ..wire.recording_switch import records
 from .errors import SessionError
 from .surroundings import temporary_folder
 
 #: A cold start imports torch from disk, which can take long on a busy machine.
 _START_LIMIT_S = 120.0
 _REPLY_LIMIT_S = 10.0
-#: By whether it forks ranks, and the framework that it has imported.
-_handles: dict[tuple[bool, str], ForkServerHandle] = {}
+#: By whether it forks ranks, the framework that it has imported, and whether its ranks record.
+_handles: dict[tuple[bool, str, bool], ForkServerHandle] = {}
 _starting = threading.Lock()
 # a child that is forked in another thread would find the lock taken for ever
 os.register_at_fork(
@@ -254,17 +255,17 @@ def server(*, warm: bool, framework: str = "") -> ForkServerHandle:
     Sessions for a framework have a server of their own: it is larger and takes longer to start.
     """
     with _starting:
-        handle = _handles.get((warm, framework))
+        key = warm, framework, records()
+        handle = _handles.get(key)
         if handle is None or not handle.usable:
-            handle = ForkServerHandle(warm=warm, framework=framework)
-            _handles[warm, framework] = handle
+            handle = _handles[key] = ForkServerHandle(warm=warm, framework=framework)
             atexit.register(handle.close)
         return handle
 
 
 def is_warm(framework: str = "") -> bool:
     """Whether ranks can be forked without waiting."""
-    handle = _handles.get((True, framework))
+    handle = _handles.get((True, framework, records()))
     return handle is not None and handle.usable and handle.ready
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import faulthandler
+import functools
 import multiprocessing.util
 import os
 import platform
@@ -44,6 +45,7 @@ from ..wire.messages import (
     StoreVariable,
 )
 from ..wire.objects import CannotTravel, no_such_variable, pack_in_rank, unpack_in_rank
+from ..wire.recording_switch import records
 from ..wire.ring import RingWriter
 from . import condition_values, forked_ranks, torch_private, user_warnings
 from .branch_events import ALWAYS_ON, BranchEvents
@@ -119,7 +121,20 @@ def prepare() -> None:
     leave_recorder_uncompiled()
     is_user_code(__file__)  # so that the ranks share the cached facts about installed libraries
     shell.user_ns["__spec__"] = None  # multiprocessing reads it; in a notebook it is None, too
+    if records():
+        _install_shared_probes()
     modules_at_start()
+
+
+@functools.cache
+def _install_shared_probes() -> None:
+    """Install the probes that replace methods of torch's classes.
+
+    Each of these copies pages of many classes, which ranks share if it is done before they are
+    forked.
+    """
+    for probe in (loaders, training, checkpoints, schedules):
+        probe.install()
 
 
 class Rank:
@@ -147,7 +162,7 @@ class Rank:
         rank, world_size = spec.rank, spec.world_size
         os.environ.update(spec.environ)
         os.environ.update(torchrun_environment(spec, spec.port))
-        self._recording = os.environ.get("DDT_RECORDING", "on") != "off"
+        self._recording = records()
         self._running = False
         self._flight = FlightReader()
         self._group = RankGroup(spec)
@@ -160,22 +175,7 @@ class Rank:
         observe_callbacks(self._branch_events)
         observe_handled_errors(self._branch_events)
         if self._recording:
-            self._group.calls.attach(RingWriter(self._directory / f"rank{rank}.calls"))
-            for probe in (
-                loaders,
-                seeds,
-                training,
-                checkpoints,
-                schedules,
-                shown,
-                polled_files,
-                builds,
-            ):
-                probe.install()
-            threads.RECORD.attach(self._directory / f"rank{rank}.threads")
-            ended_threads.install()
-            threads.install()
-            replicated.install()
+            self._begin_recording(rank)
         self._shell = RankShell.instance()
         self._shell.display_pub.send = self._send_display
         self._shell.on_raise = self._report_exception
@@ -192,6 +192,16 @@ class Rank:
         os.register_at_fork(after_in_child=self._leave_connections_in_child)
         self._questions = questions
         Monitor(questions, self._flight, self._group.sockets, self._branches).start()
+
+    def _begin_recording(self, rank: int) -> None:
+        self._group.calls.attach(RingWriter(self._directory / f"rank{rank}.calls"))
+        _install_shared_probes()
+        for probe in (seeds, shown, polled_files, builds):
+            probe.install()
+        threads.RECORD.attach(self._directory / f"rank{rank}.threads")
+        ended_threads.install()
+        threads.install()
+        replicated.install()
 
     @property
     def ready(self) -> RankReady:

@@ -86,7 +86,7 @@ def mother() -> Iterator[socket.socket]:
 @pytest.fixture
 def fresh_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A fork server for this test alone."""
-    handles: dict[tuple[bool, str], launcher.ForkServerHandle] = {}
+    handles: dict[tuple[bool, str, bool], launcher.ForkServerHandle] = {}
     monkeypatch.setattr(launcher, "_handles", handles)
     yield
     for handle in handles.values():
