@@ -23,6 +23,9 @@ from ddt_notebook.model.tensorflow import (
 )
 
 _DIFFER = "tensorflow-workers-differ"
+#: Steps of a pipeline that change no sample: they choose which ones a worker takes, and when. A
+#: program that divides its data itself has other ones on each worker.
+_NOT_PREPARING = frozenset({"Cache", "Options", "Prefetch", "Repeat", "Shard", "Skip", "Take"})
 #: TensorFlow reads up to two batches ahead of the steps, and a division may leave a remainder.
 _READ_AHEAD = 2
 #: Shares that differ by a smaller part are of about the same size. Chosen, not measured.
@@ -349,9 +352,14 @@ def pipelines_apart(context: Context) -> Iterator[Finding]:
     if not trained_together(context):
         return
     for together in zip(*(one.data for one in seen), strict=False):
-        steps = dict(zip((one.rank for one in seen), (x.steps for x in together), strict=True))
         lines = {(x.where, x.policy) for x in together}
-        if len(lines) > 1 or len({*steps.values()}) < 2 or () in steps.values():
+        if len(lines) > 1 or any(not x.steps for x in together):
+            continue
+        steps = {
+            one.rank: tuple(step for step in x.steps if step.name not in _NOT_PREPARING)
+            for one, x in zip(seen, together, strict=True)
+        }
+        if len({*steps.values()}) < 2:
             continue
         yield conclude(
             "D.2.5",

@@ -391,8 +391,9 @@ def test_numbers_of_graphs_with_other_operations_are_not_compared(other: dict[st
     assert not diagnose(_workers(_computing(0.1, 2.5), other)).findings
 
 
-def _preparing(*contents: int, line: int = 6) -> dict[str, Any]:
-    steps = [PipelineStep(name=name) for name in ("TensorSlice", "Batch")]
+def _preparing(*contents: int, line: int = 6, share: str = "") -> dict[str, Any]:
+    names = filter(None, ("TensorSlice", share, "Batch"))
+    steps = [PipelineStep(name=name) for name in names]
     steps[1:1] = [PipelineStep(name="Map", content=content) for content in contents]
     return {"data": (DistributedData(where=at(line), policy="AUTO", steps=tuple(steps)),)}
 
@@ -402,11 +403,16 @@ def _preparing(*contents: int, line: int = 6) -> dict[str, Any]:
     [
         (_preparing(8), "function-of-step"),
         (_preparing(), "steps-of-pipelines"),
+        (_preparing(8, share="Skip"), "function-of-step"),
         (_preparing(7), ""),
+        (_preparing(7, share="Skip"), ""),
         (_preparing(8, line=9), ""),
         ({"data": (DistributedData(where=at(6), policy="AUTO"),)}, ""),
     ],
-    ids=["another function", "other steps", "equal", "another line", "not known"],
+    ids=[
+        *("another function", "other steps", "another function of a share", "equal"),
+        *("a share", "another line", "not known"),
+    ],
 )
 def test_data_that_workers_prepare_in_other_ways(other: dict[str, Any], kind: str) -> None:
     findings = diagnose(_workers(_preparing(7), other)).findings
