@@ -432,9 +432,11 @@ class Context:
             spoiled = mismatch.sequence < call.sequence and _SPOILS.intersection(mismatch.fields)
             own_error = self.reports[rank].error
             foreign = own_error is None or is_peer_error(own_error)
-            # what a graph has more on another rank meets what comes next on this one
-            graph = known_operation(mismatch.calls[rank].op) is None
-            inside = mismatch.sequence < call.sequence and graph
+            # what a graph has more on another rank meets what comes next on this one; and after a
+            # call that failed, as where Keras tries a layer again, the next ones fail as well
+            first = mismatch.calls[rank]
+            goes_on = known_operation(first.op) is None or first.status == "failed"
+            inside = mismatch.sequence < call.sequence and goes_on
             inside = inside and own_error is not None and own_error.call == call.index
             if mismatch.sequence == call.sequence or (spoiled and foreign) or inside:
                 return mismatch

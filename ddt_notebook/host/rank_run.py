@@ -16,7 +16,7 @@ from ..model.clock import on_one_clock
 from ..model.frameworks import ends_waits
 from ..model.numbering import in_session_numbers
 from ..model.rank import Activity
-from ..model.waits import MOVING, Wait, cannot_complete, waits
+from ..model.waits import MOVING, Wait, cannot_complete, needs_all_calls, waits
 from ..wire.messages import (
     AskFlight,
     AskStatus,
@@ -325,6 +325,8 @@ def state_of(
     reports += tuple(RankReport(rank=rank, state="running") for rank in expected)
     numbered = in_session_numbers(reports)
     waiting = waits(numbered)
+    if not whole and needs_all_calls(waiting.values(), numbered):
+        return state_of(runs, members, whole=True, expected=expected)
     return RunState(reports, waiting, cannot_complete(waiting, numbered))
 
 

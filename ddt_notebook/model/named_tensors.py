@@ -35,6 +35,14 @@ def tensor_of(call: Call) -> str:
     return "" if tensor.partition(" ")[0] == _UNNAMED else tensor
 
 
+def is_unnamed(call: Call) -> bool:
+    """Whether a call meets others by the number of the rank's operations, as one without a name.
+
+    Such numbers have gaps: the rank's other operations take some, too.
+    """
+    return call.group.startswith(f"{call.op}.") and not tensor_of(call)
+
+
 def has_joined(call: Call, calls: Iterable[Call]) -> bool:
     """Whether the rank that made ``calls`` takes part in ``call`` by having joined."""
     by_name = call.group.startswith(f"{call.op}.") and call.op != JOIN

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from .collective import Call, Fingerprint
-from .named_tensors import has_joined
+from .named_tensors import has_joined, is_unnamed
 from .operations import RECEIVES, SENDS
 from .rank import RankReport
 from .rendezvous import complete_groups
@@ -274,6 +274,21 @@ def _waits_later(call: Call, theirs: Call, other: RankReport) -> bool:
     if (other.blocked_s or 0.0) < _LEFT_FOR_S:
         return False
     return later.kind == call.kind and (later.sequence or 0) > (call.sequence or 0)
+
+
+def needs_all_calls(waiting: Iterable[Wait], reports: Iterable[RankReport]) -> bool:
+    """Whether these reports are too short to tell who has made a call without a name.
+
+    Its number does not count the calls of its group, so a later call of another rank does not show
+    that it has made this one, too.
+    """
+    unnamed = [w.call for w in waiting if not w.missing and is_unnamed(w.call)]
+    return any(
+        call.sequence is not None and counterpart(call, other) is None and _passed(call, other)
+        for call in unnamed
+        for other in reports
+        if other.rank in call.members
+    )
 
 
 def _passed(call: Call, other: RankReport) -> bool:

@@ -713,12 +713,14 @@ class _Paths:
     def _calls_in_a_row(self, report: RankReport, loop: LoopNode) -> int:
         """How often a rank made the call when it last ran a loop, and nothing else in between."""
         known: dict[Position, bool] = {}
-        found = 0
+        file, found = self.program.place(loop).file, 0
         for one in reversed(report.calls):
             if one.where is None:
                 continue
             if one.where not in known:
-                known[one.where] = leads_to(self.program, loop, one.where)
+                # the source does not show who calls ``forward`` of an autograd function
+                below = any(each.file == file and covers(loop, each.line) for each in one.callers)
+                known[one.where] = below or leads_to(self.program, loop, one.where)
             if known[one.where]:
                 same = (one.op, one.group) == (self.call.op, self.call.group)
                 found += same and one.where == self.call.where

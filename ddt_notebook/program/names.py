@@ -104,11 +104,21 @@ METHODS_OF: Final[dict[str, frozenset[str]]] = {
     "Fabric": frozenset({"barrier", "all_gather", "all_reduce", "broadcast", "backward", "save"}),
     "FullyShardedDataParallel": frozenset({"state_dict", "clip_grad_norm_"}),
 }
+#: Functions of Horovod that carry values from rank to rank.
+_OF_HOROVOD: Final = frozenset(
+    {f"{group}{name}{form}"
+     for group in ("", "grouped_")
+     for name in ("allreduce", "allgather", "reducescatter", "alltoall")
+     for form in ("", "_", "_async", "_async_")}
+    | {"allgather_object", "broadcast_", "broadcast_async", "broadcast_async_", "broadcast_object",
+       "broadcast_optimizer_state", "broadcast_parameters"}
+)  # fmt: skip
 #: Calls that carry values from rank to rank, including those of torchmetrics (``sync``,
-#: ``compute``) and Accelerate.
+#: ``compute``), Accelerate and Horovod.
 CARRYING: Final = frozenset(
     {name for name, op in (COLLECTIVES | MESSAGES).items() if op.payload is not None}
     | {"gather_for_metrics", "sync", "compute"}
+    | _OF_HOROVOD
 )
 #: Methods of libraries that return the mean of all ranks: the loss of DeepSpeed's pipelines.
 AVERAGING_METHODS: Final = frozenset({"train_batch", "eval_batch"})

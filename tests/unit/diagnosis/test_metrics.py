@@ -158,6 +158,14 @@ def test_a_metric_of_one_rank_is_reported(source: str) -> None:
         f"{TAKEN}x, y = data.take(range(9))\nacc = test(x, y)\n{SHOWN}",
         f"{LOADER}{COUNT}best = max(best, correct / total)",
         (
+            f"{TAKEN}hits = hvd.allreduce((model(x) == y).float().mean())\n"
+            "if rank == 0:\n    print('accuracy', hits)"
+        ),
+        (
+            "mine = order[rank::3]\nscores = hvd.allgather(model(x[mine]))\n"
+            "score = auc(scores)\nif rank == 0:\n    print('area', score)"
+        ),
+        (
             f"{LOADER}engine, *_ = deepspeed.initialize(model=net)\nbatches = iter(loader)\n"
             f"loss = engine.eval_batch(batches)\n{SHOWN.replace('acc', 'loss')}"
         ),

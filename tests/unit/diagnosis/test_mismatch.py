@@ -190,3 +190,18 @@ def test_another_exception_after_a_call_that_failed_in_a_mismatch_follows_from_i
     ranks = rank(0, all_reduce(2), blocked=True), raised(1, failed, error=error)
     report = diagnose(snapshot(*ranks, source="x\ny\nz\n", outcome="hung"))
     assert [one.kind for one in report.findings] == ["different-collectives"]
+
+
+@pytest.mark.parametrize("failed", [True, False])
+def test_a_call_after_one_that_failed_in_a_mismatch_raises_for_that_reason(failed: bool) -> None:
+    """As where Keras builds a layer again; a call after one that went well may fail by itself."""
+    error = RankError(type="InvalidArgumentError", message="Shape mismatch", call=1, where=at(3))
+    wide = call("broadcast", 3, root=0, shapes=((8,),))
+    first = replace(wide, status="failed" if failed else "done")
+    again = replace(wide, status="failed")
+    waiter = rank(0, call("broadcast", 3, root=0), blocked=True)
+    report = diagnose(
+        snapshot(waiter, raised(1, first, again, error=error), source="x\ny\nz\n", outcome="hung")
+    )
+    assert [one.cause for one in report.findings][-1:] == ["shape-differs"]
+    assert len(report.findings) == (1 if failed else 2)

@@ -292,6 +292,30 @@ def test_a_loop_that_the_absent_rank_ran_as_far_is_no_reason(layers: int, line: 
     assert_reason_at(finding, line)
 
 
+FUNCTION = """\
+class Exchange(torch.autograd.Function):
+    def forward(ctx, x):
+        return dist.all_to_all_single(x)
+
+def main():
+    for step in range(len(mine) // size):
+        dist.all_reduce(x)
+        Exchange.apply(x)
+    dist.barrier()
+"""
+
+
+def test_calls_of_an_autograd_function_are_in_the_loop_that_applies_it() -> None:
+    applied = call("all_to_all_single", 3, callers=(at(8, function="main"),))
+    once = [all_reduce(7), applied]
+    waiter = stands(0, *once * 2, all_reduce(7), lines=[(7, "main")])
+    finding = found(
+        waiter, stands(1, *once * 2, call("barrier", 9), lines=[(9, "main")]), source=FUNCTION
+    )
+    assert finding.cause == "uneven-iterations"
+    assert_reason_at(finding, 6)
+
+
 SCHEDULE = """\
 for step, x in enumerate(loader):
     if x.empty():

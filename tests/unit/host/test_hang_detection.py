@@ -12,7 +12,7 @@ from ddt_notebook.host.hang_detection import HangWatch, waiting_now
 from ddt_notebook.host.pool import group_timeout_s
 from ddt_notebook.host.rank_run import RunState
 from ddt_notebook.model import Call, Position, RankReport
-from ddt_notebook.model.waits import cannot_complete, waits
+from ddt_notebook.model.waits import cannot_complete, needs_all_calls, waits
 
 AT = Position(file="cell[3]", line=7, code="time.sleep(8)")
 
@@ -101,6 +101,32 @@ def test_two_groups_of_one_name_disturb_each_other(wait: Any) -> None:
     assert seen(*pairs[:2], running(2), running(3)).stuck == set()
     assert seen(*(wait(rank, 0, 1, 2, 3) for rank in range(4))).stuck == set()
     assert seen(*(wait(rank) for rank in range(4))).stuck == set()
+
+
+def _unnamed(rank: int, number: int, *before: int, dropped: int = 0) -> RankReport:
+    """A rank of Horovod that waits in a call without a name."""
+    form = Call(index=0, op="allreduce", group="allreduce.noname", members=(0, 1), status="done")
+    made = [replace(form, sequence=one) for one in (*before, number)]
+    calls = [replace(one, index=index) for index, one in enumerate(made)]
+    calls[-1] = replace(calls[-1], status="pending")
+    return RankReport(
+        rank=rank,
+        state="blocked",
+        blocked_in=len(before),
+        blocked_s=0.5,
+        calls=tuple(calls),
+        calls_dropped=dropped,
+    )
+
+
+def test_a_later_number_does_not_show_that_a_call_without_a_name_was_made() -> None:
+    short = _unnamed(0, 61, dropped=2), _unnamed(1, 54, dropped=1)
+    assert needs_all_calls(waits(short).values(), short)
+    whole = _unnamed(0, 61, 33, 46), _unnamed(1, 54, 33)
+    assert seen(*whole).stuck == {0, 1}
+    assert not needs_all_calls(waits(whole).values(), whole)
+    met = _unnamed(0, 61, 33, 54), _unnamed(1, 54, 33)
+    assert not seen(*met).stuck
 
 
 def test_the_time_starts_again_when_others_get_stuck(watch: HangWatch, clock: Clock) -> None:
