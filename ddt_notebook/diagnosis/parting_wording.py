@@ -51,6 +51,14 @@ def _messages_left_out(fact: Fact) -> str:
     )
 
 
+def _met_elsewhere(fact: Fact) -> str:
+    """Return ``… the irecv of rank 1 in train.py line 84 met a call of rank 0 in line 124``."""
+    values = fact.values
+    own = f"the {values['op']} of {ranks_text(fact.ranks)} in {_at(fact.place)}"
+    met = f"a call of rank {values['partner']} in line {values['other_line']}"
+    return f"until then the two were in the same lines; {own} met {met}"
+
+
 def _called_back(fact: Fact) -> str:
     """Return ``the library calls loss() within train.py line 9, where rank 0 waits in isend …``."""
     values = fact.values
@@ -108,6 +116,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
     "ends-framework": _ends_framework,
     "callback-stops": "{callback} asked the trainer to stop on {ranks} alone, within {place}",
     "messages-left-out": _messages_left_out,
+    "met-elsewhere": _met_elsewhere,
     "thread-started": "the thread was started at {place}",
     "start-depends-on-rank": "it depends on the rank whether the thread is started: {place}",
 }

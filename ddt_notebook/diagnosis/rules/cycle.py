@@ -44,6 +44,7 @@ def wait_cycles(context: Context) -> Iterator[Finding]:
         if not entangled:
             yield (
                 _called_back(context, members)
+                or _met_elsewhere(context, members)
                 or _went_past(context, members)
                 or _left_out(context, members)
                 or _finding(context, members, edges)
@@ -154,6 +155,77 @@ def _called_back(context: Context, members: frozenset[int]) -> Finding | None:
             op=call.op,
         )
     return None
+
+
+def _met_elsewhere(context: Context, members: frozenset[int]) -> Finding | None:
+    """Report a rank that left out a line whose library exchanges messages with another rank.
+
+    The messages of the next line fit, too, and went there: from then on each message of a line met
+    another line on the other rank, until both waited. Before that, they met in the same lines.
+    """
+    found: list[tuple[Reason, int, int, tuple[Call, Call]]] = []
+    for waiter in sorted(members):
+        for absent in sorted(context.waits[waiter].missing & members):
+            met = _first_met_elsewhere(context, waiter, absent)
+            if met is not None:
+                caller, other = context.reports[waiter], context.reports[absent]
+                reason = context.why_absent(met[0], caller, other, context.where(absent))
+                found += [(reason, waiter, absent, met)] if reason is not None else []
+    if not found:
+        return None
+    reason, waiter, absent, (first, theirs) = min(found, key=lambda one: one[0].priority)
+    call, waiting = context.halted[waiter], context.victims([absent])
+    fact = Fact(
+        kind="met-elsewhere",
+        place=context.place(first.where, "called"),
+        ranks=(waiter,),
+        values={
+            "op": first.op,
+            "partner": absent,
+            "other_line": theirs.where.line if theirs.where is not None else 0,
+        },
+    )
+    return conclude(
+        "D.2.1",
+        "never-received" if call.op in SENDS else "never-sent",
+        cause=reason.cause,
+        ranks=[absent],
+        waiting=waiting,
+        values=of_call(context, call) | of_wait(context, waiting) | {"partner": waiter},
+        places=context.places([absent, *waiting]),
+        facts=[*reasons([reason]), fact, *blocked_in(context, [absent, *waiting])],
+        op=call.op,
+    )
+
+
+def _first_met_elsewhere(context: Context, rank: int, other: int) -> tuple[Call, Call] | None:
+    """The first message of a rank that met another line of the other rank, with that call.
+
+    None if the first one did so already: each rank may well have a line of its own.
+    """
+    theirs = {
+        (one.group, one.tag, one.op in SENDS, one.sequence): one
+        for one in context.reports[other].calls
+        if _exchanges(one, rank)
+    }
+    alike = 0
+    for one in context.reports[rank].calls:
+        met = theirs.get((one.group, one.tag, one.op in RECEIVES, one.sequence))
+        if met is None or not _exchanges(one, other):
+            continue
+        if (
+            one.where is not None
+            and met.where is not None
+            and not one.where.is_same_line(met.where)
+        ):
+            return (one, met) if alike else None
+        alike += 1
+    return None
+
+
+def _exchanges(call: Call, peer: int) -> bool:
+    """Whether a library exchanged a message with a rank for a line of the user."""
+    return (call.kind, call.peer) == ("p2p", peer) and None not in (call.called_from, call.where)
 
 
 def _is_of_library(context: Context, call: Call) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ddt_notebook.diagnosis import diagnose
-from ddt_notebook.model import Call, RankError, Snapshot
+from ddt_notebook.model import Call, RankError, RankReport, Snapshot
 from ddt_notebook.model.frameworks.deepspeed import (
     ENGINE,
     ENGINE_READY,
@@ -536,3 +536,35 @@ def test_a_stage_that_left_its_loop_and_forms_the_groups_of_the_next_part(leaves
     assert finding.cause == ("loop-ends-by-clock" if by_clock else local)
     assert (finding.ranks, finding.waiting) == ([1], [0])
     assert "never received what rank 0 sends" in finding.title
+
+
+COLLECTS = """\
+for step in range(9):
+    losses = run(batch)
+    if rank == 1:
+        collected = run(batch)
+"""
+PIPELINE = "megatron/core/pipeline_parallel/p2p_communication.py"
+
+
+def _stage(number: int, *made: tuple[str, int]) -> RankReport:
+    """A stage whose schedule sends and receives for the user's lines."""
+    calls = [call(op, line, peer=1 - number, called_from=PIPELINE) for op, line in made]
+    return rank(number, *calls, blocked=True)
+
+
+def test_a_message_that_met_another_line_shows_where_a_stage_left_one_out() -> None:
+    first = _stage(0, ("isend", 2), ("irecv", 2), ("isend", 2), ("irecv", 2))
+    last = _stage(1, ("irecv", 2), ("isend", 2), ("irecv", 4), ("irecv", 2))
+    finding = only(diagnose(snapshot(first, last, source=COLLECTS, outcome="hung")))
+    assert (finding.symptom, finding.cause) == ("D.2.1", "collective-under-rank-condition")
+    assert (finding.kind, finding.ranks, finding.waiting) == ("never-sent", [0], [1])
+    lines = [one.place.line for one in finding.facts if one.place is not None]
+    assert lines[:2] == [3, 4]
+
+
+def test_stages_with_lines_of_their_own_left_none_out() -> None:
+    first = _stage(0, ("isend", 2), ("irecv", 2), ("irecv", 2))
+    last = _stage(1, ("irecv", 4), ("isend", 4), ("irecv", 4))
+    finding = only(diagnose(snapshot(first, last, source=COLLECTS, outcome="hung")))
+    assert finding.cause == "both-sides-wait"
