@@ -311,6 +311,10 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         f"{_model(f.values)} is not wrapped in DDP: each rank trains its own copy, and they drift "
         "apart"
     ),
+    "outside-engine": (
+        "the parameters of {optimizer} are in no engine of DeepSpeed: each rank steps its own copy "
+        "with its own gradients, and they drift apart"
+    ),
     "stage-loaders-differ": "{ranks} are stages of one model and read other samples",
     "given-alike": _given_alike,
     "given-apart": _given_apart,

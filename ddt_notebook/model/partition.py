@@ -120,13 +120,14 @@ class LoaderPartition:
         The seed of the sampler's order; None if it has none.
     made_at, sampled_at, split_at
         The lines that made the loader, its distributed sampler, and the `Subset` that is its data
-        set, for example by `random_split`; None if not known.
+        set, for example by `random_split`, or the sampler of a selection; None if not known.
     seeded_at
         The line that seeded torch's random numbers with the sampler's seed; None if none did.
     sampled_in
         The file of the installed library that made the distributed sampler: ``"deepspeed/…"``.
     subset, subset_size
-        Digest and number of the samples that a `Subset` selects; None if the data set is not one.
+        Digest and number of the samples that a `Subset` selects, or, of a loader that a library
+        divides, the program's `SubsetRandomSampler`; None if there is neither.
     held_order, held, held_repeated
         Numbers for the order of the first samples that the data set keeps in memory, and for some
         of them by content, and how many of them repeat another one; None if that is not known.

@@ -10,7 +10,7 @@ from ddt_notebook.model import Place, Position, Snapshot
 from ddt_notebook.model.position import Role
 
 from .conditions import Conditions
-from .nodes import FunctionNode, LoopNode, called_name, calls_in, is_call
+from .nodes import FunctionNode, LoopNode, called_name, calls_in, covers, is_call
 from .parse import Document
 from .tree import Block, Tree, tree_of
 
@@ -33,13 +33,20 @@ class Program:
     def __init__(self, documents: Iterable[Document], world_size: int) -> None:
         self.world_size = world_size
         self.documents = {document.name: document for document in documents}
+        #: The cells of a session, the latest first, and the lines at which its ranks were.
+        self._cells: tuple[str, ...] = ()
+        self._ran: frozenset[Position] = frozenset()
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Program:
         """The cells of a session up to the one that ran, and the user's files that it ran."""
         cells = (*snapshot.earlier_cells, snapshot.cell)
         files = (Document(file.path, file.source) for file in snapshot.files)
-        return cls((*map(Document.of, cells), *files), snapshot.world_size)
+        program = cls((*map(Document.of, cells), *files), snapshot.world_size)
+        if snapshot.earlier_cells:
+            program._cells = (snapshot.cell.name, *(one.name for one in snapshot.earlier_cells))
+            program._ran = frozenset(_lines_run(snapshot))
+        return program
 
     @cached_property
     def trees(self) -> dict[str, Tree]:
@@ -49,13 +56,36 @@ class Program:
 
     @property
     def nodes(self) -> Iterator[ast.AST]:
-        """All nodes of all documents."""
-        return (node for tree in self.trees.values() for node in tree.nodes)
+        """All nodes of all documents, without what a later cell defines again."""
+        return (node for nodes in self._nodes_in_force.values() for node in nodes)
 
     @cached_property
     def conditions(self) -> Conditions:
         """On what expressions depend, and their values on a rank."""
-        return Conditions(tree.nodes for tree in self.trees.values())
+        return Conditions(self._nodes_in_force.values())
+
+    @cached_property
+    def _nodes_in_force(self) -> dict[str, tuple[ast.AST, ...]]:
+        """The nodes of each document, without what a later cell defines again under its name.
+
+        A corrected cell replaces the functions and classes of the one before. A former one that a
+        rank was seen to run is kept: objects that were made before still use it.
+        """
+        found = {name: tree.nodes for name, tree in self.trees.items()}
+        later: set[str] = set()
+        for name in self._cells:
+            tree = self.trees.get(name)
+            body = [] if tree is None else tree.module.body
+            defined = [one for one in body if isinstance(one, (FunctionNode, ast.ClassDef))]
+            former = [s for s in defined if s.name in later and not self._has_run(name, s)]
+            if former:
+                gone = {node for statement in former for node in ast.walk(statement)}
+                found[name] = tuple(node for node in found[name] if node not in gone)
+            later.update(statement.name for statement in defined)
+        return found
+
+    def _has_run(self, name: str, statement: ast.stmt) -> bool:
+        return any(one.file == name and covers(statement, one.line) for one in self._ran)
 
     def truth(self, test: ast.expr, rank: int) -> bool | None:
         """Whether a condition holds on a rank; None if the source does not show it."""
@@ -196,12 +226,26 @@ class Program:
     def functions(self) -> dict[str, list[ast.FunctionDef]]:
         """The functions and methods that the program defines, by name."""
         found: dict[str, list[ast.FunctionDef]] = {}
-        for tree in self.trees.values():
+        for document, tree in self.trees.items():
+            known = self._nodes_in_force[document]
+            kept = None if len(known) == len(tree.nodes) else set(known)
             for name, functions in tree.functions.items():
-                found.setdefault(name, []).extend(functions)
+                mine = [one for one in functions if kept is None or one in kept]
+                if mine:
+                    found.setdefault(name, []).extend(mine)
         return found
 
     def defines(self, name: str) -> bool:
         """Whether the program assigns or defines a name, or an attribute of this name."""
         known = self.conditions.knows
         return name in self.functions or known(name) or known(f".{name}")
+
+
+def _lines_run(snapshot: Snapshot) -> Iterator[Position]:
+    """The lines that ranks were seen to run: those of their calls, and where they stand."""
+    for report in snapshot.ranks:
+        yield from report.stack
+        for call in report.calls:
+            if call.where is not None:
+                yield call.where
+            yield from call.callers

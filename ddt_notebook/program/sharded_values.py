@@ -32,6 +32,8 @@ _PARTS = frozenset({"range", "arange", "Subset", "islice", "narrow"})
 _CUTS = frozenset({"chunk", "split", "tensor_split", "array_split"})
 #: Calls that take one part of a tensor.
 _SLICES = frozenset({"narrow", "index_select", "scatter", "islice"})
+#: Calls that bring items more than once, or join lists.
+_REPEATS = frozenset({"cycle", "repeat", "extend", "choice", "choices", "randint"})
 #: Calls around an iterable that do not change its items.
 _WRAPPERS = frozenset({"enumerate", "tqdm", "iter", "list"})
 _DEPTH = 8  #: how many names and functions a value is followed through
@@ -301,7 +303,7 @@ def slices_by_rank(program: Program) -> bool:
 
 
 def shares_in_class(program: Program, names: Container[str]) -> Iterator[Place]:
-    """The assignments in classes of these names that choose the rank's share by its number.
+    """The statements in classes of these names that choose the rank's share by its number.
 
     They cut a part out or compare indices with the rank. A seed or a file's name of the rank is no
     share.
@@ -310,11 +312,37 @@ def shares_in_class(program: Program, names: Container[str]) -> Iterator[Place]:
         if not isinstance(node, ast.ClassDef) or node.name not in names:
             continue
         for inner in ast.walk(node):
-            if isinstance(inner, ast.Assign) and any(
-                _divides(part) and program.conditions.reads_rank(part)
-                for part in ast.walk(inner.value)
+            match inner:
+                case ast.Assign(value=chosen) | ast.For(iter=chosen) | ast.If(test=chosen):
+                    pass
+                case ast.Return(value=ast.expr() as chosen):
+                    pass
+                case _:
+                    continue
+            if any(
+                _divides(part) and program.conditions.reads_rank(part) for part in ast.walk(chosen)
             ):
                 yield program.place(inner)
+
+
+def passes_once(program: Program, names: Container[str]) -> bool:
+    """Whether streams of classes of these names end, and repeat no samples to fill a share up."""
+    classes = [
+        node for node in program.nodes if isinstance(node, ast.ClassDef) and node.name in names
+    ]
+    return bool(classes) and not any(
+        isinstance(inner, ast.While)
+        or is_call(inner, *_REPEATS)
+        or (isinstance(inner, (ast.AugAssign, ast.BinOp)) and _joins(inner))
+        for one in classes
+        for inner in ast.walk(one)
+    )
+
+
+def _joins(node: ast.AugAssign | ast.BinOp) -> bool:
+    """Whether a node adds a part of a list to one."""
+    added = (node.value,) if isinstance(node, ast.AugAssign) else (node.left, node.right)
+    return isinstance(node.op, ast.Add) and any(contains(one, ast.Slice) for one in added)
 
 
 def _divides(node: ast.AST) -> bool:

@@ -6,7 +6,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, permutations
 from operator import or_
 
 from ddt_notebook.diagnosis import replicas
@@ -19,7 +19,7 @@ from ddt_notebook.model.training import RankTraining, ReplicatedTensor, SummedFo
 from ddt_notebook.program.gradients import inputs_from
 from ddt_notebook.program.nodes import FunctionNode, last_name
 from ddt_notebook.program.parse import Document
-from ddt_notebook.program.sharded_values import shares_in_class
+from ddt_notebook.program.sharded_values import passes_once, shares_in_class
 
 from .loaders import Loaders, Shared, samples, shared_loaders, used_loaders
 from .parallel_groups import take_parts
@@ -423,14 +423,17 @@ def wrong_shards(context: Context) -> Iterator[Finding]:
 def overlapping_contents(context: Context) -> Iterator[Finding]:
     """Report data sets of the ranks' own of which several hold the same samples.
 
-    Each rank's data set numbers its samples by itself, so only their content can be compared.
+    Each rank's data set numbers its samples by itself, so only their content can be compared, and
+    so it is with streams.
     """
     for shared in shared_loaders(context):
         loaders = shared.loaders
-        own = all(x.indexed and x.replicas is None for x in loaders.values())
-        if not own or shared.division.same_content is not False or not shared.trains:
+        undivided = all(x.replicas is None for x in loaders.values())
+        if not undivided or not shared.trains or shared.random:
             continue
-        if shared.random or not _by_hand(shared):
+        own = shared.division.same_content is False and _by_hand(shared)
+        indexed = all(x.indexed for x in loaders.values())
+        if not (own if indexed else _streams_of_shares(shared)):
             continue
         contents = {rank: loader.epochs[-1].content for rank, loader in loaders.items()}
         seen = {rank: set(content) for rank, content in contents.items()}
@@ -461,6 +464,37 @@ def overlapping_contents(context: Context) -> Iterator[Finding]:
             ],
             confidence="likely",
         )
+
+
+def _streams_of_shares(shared: Shared) -> bool:
+    """Whether each rank passed once over a share of a stream that its class chooses by the rank.
+
+    A stream that begins again within one pass, or that draws with replacement, may well bring what
+    another rank had before.
+    """
+    program, loaders = shared.context.program, shared.loaders.values()
+    kinds = {loader.dataset for loader in loaders}
+    if any(loader.dataset_size is not None or loader.workers for loader in loaders):
+        return False  # a worker's share is not seen here
+    if len({(x.epochs[-1].number, x.epochs[-1].in_cell) for x in loaders}) > 1:
+        return False
+    if not any(True for _ in shares_in_class(program, kinds)) or not passes_once(program, kinds):
+        return False
+    contents = [loader.epochs[-1].content for loader in loaders]
+    return not shared.division.identical and any(
+        not _fills_up(one, other) for one, other in permutations(contents, 2)
+    )
+
+
+def _fills_up(one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether samples in common are the first of one rank and the last of the other, if any are.
+
+    So they are where the first samples are repeated to give all ranks equally many.
+    """
+    common = {*one} & {*other}
+    many = len(common)
+    ends = [({*a[:many]}, {*b[-many:]}) for a, b in ((one, other), (other, one))] if many else []
+    return not many or ({*common}, {*common}) in ends
 
 
 def slices_left_out(context: Context) -> Iterator[Finding]:

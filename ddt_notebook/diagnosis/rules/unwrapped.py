@@ -9,7 +9,7 @@ from itertools import islice
 
 from ddt_notebook.diagnosis import replicas
 from ddt_notebook.diagnosis.advice import conclude
-from ddt_notebook.diagnosis.communication import communication, elements
+from ddt_notebook.diagnosis.communication import communication, elements, teams_of_engines
 from ddt_notebook.diagnosis.context import Context
 from ddt_notebook.diagnosis.gradients import overwritten, shared_and_own
 from ddt_notebook.diagnosis.reductions import all_reduced_together, reducing, steps_of
@@ -289,6 +289,8 @@ def _judge(context: Context, group: Replicas) -> Finding | None:
         return observed
     if beside_ddp and _never_equal(group) and not any(x.messages for x in sent.values()):
         return _not_wrapped(context, group)  # whatever was sent, the gradients stayed each rank's
+    if _is_beside_engine(context, group):
+        return _not_wrapped(context, group, "outside-engine", case="engine")
     beside = {
         shape
         for training in context.snapshot.training
@@ -320,6 +322,26 @@ def _is_beside_ddp(context: Context, group: Replicas) -> bool:
     )
 
 
+def _is_beside_engine(context: Context, group: Replicas) -> bool:
+    """Whether each rank stepped with its own gradients while DeepSpeed averaged those of an engine.
+
+    An engine sends its own parameters only. What else was sent is the program's.
+    """
+    shapes, everyone = group.first.shapes, set(group.ranks)
+    teams = teams_of_engines(context.reports.values())
+    if not any(everyone <= set(team) for team in teams) or not _never_equal(group):
+        return False
+    for rank in group.ranks:
+        report = context.reports[rank]
+        own = tuple(c for c in report.calls if not (c.called_from or "").startswith("deepspeed/"))
+        sent = communication(replace(report, calls=own))
+        # a program may reduce through deepspeed.comm, too
+        if communication(report).reductions_of(shapes) or sent.broadcast or sent.is_opaque(shapes):
+            return False
+    seen = [one for step in group.stepped if step for one in group.states[step].values()]
+    return bool(seen) and all(one.local and one.local == one.used for one in seen)
+
+
 def _never_equal(group: Replicas) -> bool:
     """Whether no gradient was equal on the ranks in any sampled step, nor any parameter later."""
     every = len(group.first.watched)
@@ -329,7 +351,9 @@ def _never_equal(group: Replicas) -> bool:
     )
 
 
-def _not_wrapped(context: Context, group: Replicas) -> Finding | None:
+def _not_wrapped(
+    context: Context, group: Replicas, kind: str = "model-not-wrapped", case: str = ""
+) -> Finding | None:
     first = group.first
     started_equal = not group.apart(min(group.states))
     sampled = _divided_by_sampler(context)
@@ -351,13 +375,14 @@ def _not_wrapped(context: Context, group: Replicas) -> Finding | None:
         facts.append(Fact(kind="sampler-divides" if sampled else "ranks-take-parts"))
     return conclude(
         "D.2.2",
-        "model-not-wrapped",
+        kind,
         cause="model-not-wrapped",
         ranks=group.ranks,
         values={"model": first.model, "optimizer": first.name},
         places=_steps_at(context, group),
         facts=facts,
         confidence="likely" if meant else "possible",
+        case=case,
     )
 
 

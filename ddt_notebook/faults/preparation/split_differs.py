@@ -69,7 +69,8 @@ CARD = FaultCard(
         Advice(
             "fix batch size/data partition",
             "give random_split a generator with the same seed on all ranks: "
-            "random_split(data, lengths, torch.Generator().manual_seed(0))",
+            "random_split(data, lengths, torch.Generator().manual_seed(0)); likewise what chooses "
+            "the indices of a SubsetRandomSampler, such as KFold(shuffle=True, random_state=0)",
         ),
     ),
     cluster="""

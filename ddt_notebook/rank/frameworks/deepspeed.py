@@ -40,8 +40,6 @@ from .deepspeed_values import EngineValues
 from .framework import Framework
 
 if TYPE_CHECKING:
-    import torch
-
     from ..probes.calls import CallLog
 
 _NOT_COMPILED = "DeepSpeed's operator deepspeed_shm_comm is not compiled: no training uses it"
@@ -124,7 +122,7 @@ class DeepSpeed(Framework):
         """Forget the groups of an earlier script."""
         self.forget_groups()
 
-    def parts(self, module: torch.nn.Module) -> Mapping[int, str]:
+    def parts(self, module: Any) -> Mapping[int, str]:
         """Which experts, or which part of a layer, each divided parameter is, by its ``id``."""
         groups: Any = sys.modules.get("deepspeed.utils.groups")
         found: dict[int, str] = {}
@@ -391,6 +389,7 @@ class DeepSpeed(Framework):
         began = getattr(communication, "cdb", None) is not None
         communication.cdb = None  # type: ignore[attr-defined]
         self._sequences.clear()
+        _number_anew()
         groups = sys.modules.get("deepspeed.utils.groups")
         release = getattr(groups, "_release_process_group_references", None)
         if release is not None:
@@ -474,6 +473,22 @@ def _forget_pipelines(module: ModuleType) -> None:
         made(self_, *args, **kwargs)
 
     engine.__init__ = make
+
+
+def _number_anew() -> None:
+    """Have the next model's parameters and modules counted from 0, as on a rank that was replaced.
+
+    ZeRO-3 counts them as long as a process lives, and refuses to train if ranks count differently.
+    """
+    zero = "deepspeed.runtime.zero"
+    construction = getattr(sys.modules.get(f"{zero}.partition_parameters"), "Init", None)
+    if hasattr(construction, "param_id"):
+        construction.param_id = 0  # type: ignore[union-attr]
+    hooks = getattr(sys.modules.get(f"{zero}.parameter_offload"), "DeepSpeedZeRoOffload", None)
+    registers = getattr(hooks, "_register_deepspeed_module", None)
+    for count in getattr(registers, "__defaults__", None) or ():
+        if isinstance(count, list):  # a default that all calls share
+            count[:] = [0] * len(count)
 
 
 def _accumulates(engine: Any) -> int:

@@ -49,6 +49,8 @@ _FIRST, _WITH_CONTENT = 64, 64
 #: For how many batches the first sample's content is kept, if samples have no index.
 _HEADS = 16
 _RANDOM = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
+#: How many samplers are opened that wrap others.
+_MOST_WRAPPERS = 5
 
 
 @dataclass
@@ -222,6 +224,8 @@ class LoaderLog:
     indexed: bool
     collates: bool
     subsets: list[Any]
+    #: The samples that the program's own sampler selects, of which a library's deals out some.
+    selected: list[int] | None = None
     passes: deque[Pass] = field(default_factory=lambda: deque(maxlen=_MAX_EPOCHS))
     passes_begun: int = 0
     made: int = 1
@@ -408,7 +412,7 @@ def install() -> None:
         self.__dict__.get("_ddt_indices", deque()).clear()
         return original_reset(self, *args, **kwargs)
 
-    for kind in (DataLoader, DistributedSampler, Subset):
+    for kind in (DataLoader, DistributedSampler, Subset, SubsetRandomSampler):
         kind.__init__ = _noting_line(kind.__init__)  # type: ignore[method-assign]
     _count_epochs()
     tracebacks.MADE_AT.append(_loader_made_at)
@@ -469,6 +473,7 @@ def new_log(loader: DataLoader[Any], where: Position | None) -> LoaderLog:
     while isinstance(dataset, Subset):  # indices are reported for the whole dataset
         subsets.append(dataset.indices)
         dataset = dataset.dataset
+    selection = _selection(loader)
     return LoaderLog(
         where=where,
         about=replace(
@@ -477,14 +482,30 @@ def new_log(loader: DataLoader[Any], where: Position | None) -> LoaderLog:
             sampled_at=_made_at(loader.sampler),
             sampled_in=_made_in(loader.sampler),
             seeded_at=seeds.SEEDED_AT.get(getattr(loader.sampler, "seed", None)),  # type: ignore[arg-type]
-            split_at=_made_at(loader.dataset) if subsets else None,
+            split_at=_made_at(loader.dataset if subsets else selection),
         ),
         loader=weakref.ref(loader),
         has_index=not isinstance(loader.dataset, IterableDataset),
         indexed=not isinstance(loader.dataset, IterableDataset),
         collates=loader.batch_size is not None or loader.batch_sampler is not None,
         subsets=subsets,
+        selected=sorted(selection.indices) if selection is not None else None,
     )
+
+
+def _selection(loader: DataLoader[Any]) -> SubsetRandomSampler | None:
+    """The program's sampler of some of the samples, if a library divides these among the ranks.
+
+    Lightning makes a data set of the sampler, and accelerate wraps the sampler of its batches.
+    """
+    divided = next((x for x in (loader.batch_sampler, loader.sampler) if _part(x)[0]), None)
+    inner: Any = divided
+    for _ in range(_MOST_WRAPPERS if divided is not None else 0):
+        if isinstance(inner, SubsetRandomSampler):
+            return inner
+        held = (getattr(inner, name, None) for name in ("batch_sampler", "sampler", "_sampler"))
+        inner = next((one for one in held if one is not None), getattr(inner, "dataset", None))
+    return None
 
 
 def users_sampler(loader: DataLoader[Any]) -> Any:

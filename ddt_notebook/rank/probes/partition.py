@@ -67,11 +67,12 @@ def _loader(log: LoaderLog, name: str) -> LoaderPartition:
         seen[indices] = True
         distinct = int(seen.sum())
         packed = pack_indices(np.packbits(seen, bitorder="little").tobytes())
+    chosen = log.subsets or ([log.selected] if log.selected is not None else [])
     return replace(
         log.about,
         name=name,
-        subset=_digest(log.subsets),
-        subset_size=len(log.subsets[0]) if log.subsets else None,
+        subset=_digest(chosen),
+        subset_size=len(chosen[0]) if chosen else None,
         indexed=log.indexed,
         epochs=tuple(_epoch(log, one) for one in log.passes),
         handed_out=packed,

@@ -512,6 +512,32 @@ class TestStreams:
     def test_that_differ_are_silent(self) -> None:
         assert not causes(diagnose(scene(self.stream(*range(16)), self.stream(*range(16, 32)))))
 
+    @pytest.mark.parametrize(
+        ("reads", "contents", "told"),
+        [
+            ("return order[self.rank :: self.world]", ((0, 1, 2, 3), (4, 5, 2, 3)), True),
+            ("return order[self.rank :: self.world]", ((0, 1, 2, 3), (4, 5, 6, 7)), False),
+            # the first shard fills the last rank's share up
+            ("return order[self.rank :: self.world]", ((0, 1, 2, 3), (4, 5, 6, 0)), False),
+            # no share is chosen by the rank: each draws its own
+            ("return draw(order)", ((0, 1, 2, 3), (4, 5, 2, 3)), False),
+            # the stream begins again
+            ("while True: yield order[self.rank]", ((0, 1, 2, 3), (4, 5, 2, 3)), False),
+            ("return cycle(order[self.rank :: self.world])", ((0, 1, 2, 3), (4, 5, 2, 3)), False),
+            ("order += order[: self.rank]", ((0, 1, 2, 3), (4, 5, 2, 3)), False),
+        ],
+    )
+    def test_whose_shares_overlap(
+        self, reads: str, contents: tuple[tuple[int, ...], ...], told: bool
+    ) -> None:
+        source = f"{SOURCE}\nclass Shards:\n    def __iter__(self):\n        {reads}"
+        shards = (range(4 * at, 4 * at + 4) for part in contents for at in part)
+        rows = [sample for shard in shards for sample in shard]
+        parts = (self.stream(*rows[:16]), self.stream(*rows[16:]))
+        streams = [replace(one, dataset="Shards") for one in parts]
+        found = causes(diagnose(scene(*streams, source=source)))
+        assert found == ([("shard-overlap", [0, 1])] if told else [])
+
     def test_of_constant_samples_show_nothing(self) -> None:
         zeros = self.stream(*[0] * 16)
         assert not causes(diagnose(scene(zeros, zeros)))

@@ -74,6 +74,19 @@ def test_a_condition_in_a_function_of_an_earlier_cell_is_found():
     assert finding.where[0] == "cell[2] line 3: dist.all_reduce(x)"
 
 
+@pytest.mark.parametrize("runs_former", [False, True])
+def test_a_corrected_cell_replaces_the_functions_of_the_former_one(runs_former: bool):
+    """Unless a rank was seen to run the former one, as an object that was made before does."""
+    former = "def ends(steps):\n    sync()\n    return time.time() > limit\n"
+    source = "def ends(steps):\n    return steps > limit\nwhile True:\n    dist.all_reduce(x)\n"
+    source += "    if ends(steps):\n        break\n"
+    ran = (call("barrier", None, where=at(2, cell=2, function="ends")),) if runs_former else ()
+    waiter = rank(0, *ran, all_reduce(4), blocked=True)
+    earlier = (Cell(number=2, source=former),)
+    finding = hang(source, waiter, rank(1, *ran), earlier_cells=earlier)
+    assert (finding.cause == "loop-ends-by-clock") is runs_former
+
+
 def test_a_condition_around_the_call_of_a_function_is_found():
     earlier = Cell(number=2, source="def step(x):\n    dist.all_reduce(x)\n")
     waiter = rank(0, call("all_reduce", None, where=at(2, cell=2, function="step")), blocked=True)

@@ -12,6 +12,7 @@ from torch.utils.data import (
     RandomSampler,
     SequentialSampler,
     Subset,
+    SubsetRandomSampler,
 )
 
 from ddt_notebook.model.partition import LoaderPartition
@@ -63,6 +64,28 @@ def test_a_division_of_batches_of_a_known_sampler() -> None:
     shard.sampler = RandomSampler(range(13))
     about = described(batch_sampler=shard)
     assert (about.replicas, about.padding, about.sampler) == (2, 3, "RandomSampler")
+
+
+class Wrapped(DistributedSampler[Any]):
+    """Has the attributes of Lightning's sampler around another one."""
+
+    def __init__(self, sampler: Any, replicas: int) -> None:
+        super().__init__(range(len(sampler)), replicas, 0)  # type: ignore[arg-type]
+        self.dataset = type("Indices", (), {"_sampler": sampler, "__len__": lambda _: 13})()
+
+
+def test_the_selection_that_a_library_divides_is_known() -> None:
+    """The order of the indices is drawn anew in each epoch, so it shows nothing."""
+    chosen = SubsetRandomSampler([7, 3, 5])
+    shard = BatchSamplerShard(13)
+    shard.batch_sampler = BatchSampler(chosen, 4, False)
+    divided = (
+        DataLoader(range(13), sampler=Wrapped(chosen, 2)),  # type: ignore[arg-type]
+        DataLoader(range(13), batch_sampler=shard),  # type: ignore[arg-type]
+    )
+    assert [loaders.new_log(one, None).selected for one in divided] == [[3, 5, 7]] * 2
+    whole = DataLoader(range(13), sampler=chosen)  # type: ignore[arg-type]
+    assert loaders.new_log(whole, None).selected is None
 
 
 def test_padding_of_other_samplers_is_unknown() -> None:
