@@ -48,14 +48,20 @@ def _several(values: Values, one: str, several: str) -> str:
 def _given_apart(finding: Finding) -> str:
     values, ranks = finding.values, ranks_text(finding.ranks)
     axis, what = values["axis"], values["what"]
+    given = [fact.ranks for fact in finding.facts if fact.kind == "given"]
+    few = min(given, key=len, default=())
+    if len(given) == 2 and 2 * len(few) < len(finding.ranks):
+        who, differ = ranks_text(few), f"differ{'s' if len(few) == 1 else ''} from the others"
+    else:
+        who, differ = ranks, "differ"
     if axis in ("world", "training"):
-        return f"{ranks} differ in {what}"
+        return f"{who} {differ} in {what}"
     together = f"one {axis}-parallel group" if axis != "model" else "one copy of the model"
     if what.startswith("parameter "):
         when, name = "begin" if values["number"] == 1 else "end", what.partition(" ")[2]
         return f"{ranks} of {together} {when} with different values of {name}"
     step = f" in step {values['number']}" if values["number"] > 1 and what not in BATCH else ""
-    return f"{ranks} of {together} differ in {what}{step}"
+    return f"{who} of {together} {differ} in {what}{step}"
 
 
 def _given_alike(finding: Finding) -> str:

@@ -26,7 +26,7 @@ MAX_BARS = 9_000
 _GREY = "#808080"
 _HOVER = 160
 #: The text above a figure: characters and pixels of a line.
-_TITLE_WIDTH, _LINE = 110, 18
+_TITLE_WIDTH, _LINE = 80, 18
 #: The table below it: pixels of a row, pixels above the table, largest number of rows.
 _ROW, _AXIS, _ROWS = 23.4, 55, 10
 

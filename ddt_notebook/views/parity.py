@@ -43,7 +43,12 @@ _PLURALS = {
 _DIVIDES = (
     "the parameters agree after the steps, so the optimizer may divide the work among the ranks"
 )
-_ROLES = {"buffer": "buffers", "state": "optimizer state", "setting": "settings"}
+_ROLES = {
+    "parameter": "parameters",
+    "buffer": "buffers",
+    "state": "optimizer state",
+    "setting": "settings",
+}
 _PARTS = "the ranks exchange activations, so each may hold a part of one model"
 
 
@@ -166,23 +171,25 @@ class ParityView(RunView):
     def _healthy(self) -> str:
         if len(self._parities) < 2:
             return "there is only one rank: nothing to compare"
-        items = {item.name for p in self._parities for item in p.items if item.role != "random"}
+        holders = _holders(self._parities)
+        compared = [
+            item
+            for parity in self._parities
+            for item in parity.items
+            if item.role != "random" and holders[item.name, item.part] > 1
+        ]
+        items = {item.name for item in compared}
         items -= {f.name for f in self._differing if _as_join_allows(f, self._parities)}
         if not items:
             return "no rank holds a module or an optimizer in its variables"
         several = words.count(len(items), "thing")
-        roles = {item.role for p in self._parities for item in p.items}
-        if "parameter" in roles:
-            what = "parameters, buffers, optimizer state and settings"
-        else:  # a wrapper divides the parameters, so ranks have different ones
-            what = listing(name for role, name in _ROLES.items() if role in roles)
+        roles = {item.role for item in compared}
+        what = listing(name for role, name in _ROLES.items() if role in roles)
         return f"the ranks agree on {several}: {what}"
 
     def _rows(self) -> list[tuple[str, ...]]:
         """One row for each object and role."""
-        holders = Counter(
-            (item.name, item.part) for parity in self._parities for item in parity.items
-        )
+        holders = _holders(self._parities)
         known: dict[tuple[str, ParityRole], dict[tuple[str, str], ParityItem]] = {}
         for parity in self._parities:
             for item in parity.items:
@@ -256,6 +263,11 @@ class ParityView(RunView):
         return html.details(summary, html.table(rows, _DIFFERING_HEAD))
 
 
+def _holders(parities: Sequence[RankParity]) -> Counter[tuple[str, str]]:
+    """How many ranks hold each part of each item; what only one of them holds is not compared."""
+    return Counter((item.name, item.part) for parity in parities for item in parity.items)
+
+
 def _largest(measured: Measured | None) -> str:
     if measured is None:
         return ""
@@ -311,6 +323,8 @@ def _find_flags(
     measured = {d.name: Measured(parity.rank, d) for parity in parities for d in parity.differences}
     trained = {item.name for parity in parities for item in parity.items if item.role == "gradient"}
     equal = _equal_parameters(parities, differing)
+    #: What ranks hold in parts that are known, so that only equal parts were compared.
+    divided = {item.name for parity in parities for item in parity.items if item.part}
     found = []
     for (name, role), members in group(differing, lambda d: (_owner(d.name, d.role), d.role)):
         first = members[0]
@@ -340,7 +354,8 @@ def _find_flags(
             continue
         kept_equal = name in wrapped or (role == "state" and bool(wrapped))
         if parts and not kept_equal:
-            found.append(Flag("hint", f"{text}; {_PARTS}"))
+            alike = all(member.name in divided for member in members)
+            found.append(Flag("hint", text if alike else f"{text}; {_PARTS}"))
             continue
         found.append(_judged(role, text, kept_equal, name in copied, bool(trained)))
     different = {member.name for member in differing}

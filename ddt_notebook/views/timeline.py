@@ -243,7 +243,7 @@ class TimelineView(RunView, Figured):
             plain["layout"]["xaxis"]["title"]["text"] = title
         above = [self._title(), *flags.as_lines(self.flags, self._healthy())]
         return figures.framed(
-            plain, above, _HEAD, [self._row(share) for share in self._shown(HTML_ROWS)]
+            plain, above, _TEXT_HEAD, [self._row(share) for share in self._shown(HTML_ROWS)]
         )
 
     @property

@@ -189,6 +189,22 @@ def test_faults_are_named_at_the_users_line(
     assert not result.lost
 
 
+@pytest.mark.parametrize(
+    ("base", "asks"), [("accelerate", "cpu=True"), ("trainer", "use_cpu=True, ")]
+)
+def test_ranks_without_gpus_train_together_unasked(
+    session: ddt.Session, base: str, asks: str, tmp_path: Path
+) -> None:
+    source = BASES[base]
+    assert asks in source
+    # a script finds nothing that an earlier one has left in Accelerate
+    result = run(session, program(source.replace(asks, "")), "script", tmp_path)
+    report = ddt.diagnose(result)
+    assert result.ok, str(report)
+    assert not report.findings, str(report)
+    assert any(call.op == "all_reduce" for rank in result.snapshot.ranks for call in rank.calls)
+
+
 @pytest.mark.parametrize("base", ["lightning", "fabric"])
 @pytest.mark.parametrize("strategy", ["ddp_notebook", "ddp_spawn"])
 def test_ranks_do_not_start_ranks(session: ddt.Session, strategy: str, base: str) -> None:

@@ -27,7 +27,7 @@ CARD = FaultCard(
         model = make_gpt()
         del model.module.decoder.layers[:]  # their attention would need Transformer Engine
         optimizer = make_optimizer(model)
-        data = batches(1234)
+        data = batches(1234 + parallel_state.get_data_parallel_rank())
 
         def get_batch():
             text = next(data)
@@ -53,7 +53,7 @@ CARD = FaultCard(
         model = make_gpt()
         del model.module.decoder.layers[:]  # their attention would need Transformer Engine
         optimizer = make_optimizer(model)
-        data = batches(1234)
+        data = batches(1234 + parallel_state.get_data_parallel_rank())
 
         def get_batch():
             text = next(data)

@@ -30,7 +30,7 @@ CARD = FaultCard(
         model = make_gpt(pipeline=2)
         optimizer = make_optimizer(model)
         run_step = get_forward_backward_func()
-        data = batches(0)
+        data = batches(parallel_state.get_data_parallel_rank())
         micro_batches = 2 + parallel_state.get_pipeline_model_parallel_rank()
         for step in range(3):
             optimizer.zero_grad()
@@ -50,7 +50,7 @@ CARD = FaultCard(
         model = make_gpt(pipeline=2)
         optimizer = make_optimizer(model)
         run_step = get_forward_backward_func()
-        data = batches(0)
+        data = batches(parallel_state.get_data_parallel_rank())
         micro_batches = 2
         for step in range(3):
             optimizer.zero_grad()

@@ -31,7 +31,7 @@ CARD = FaultCard(
             dist.broadcast(parameter.data, src=0)
         optimizer = make_optimizer(model)
         run_step = get_forward_backward_func()
-        data = batches(1234)
+        data = batches(1234 + parallel_state.get_data_parallel_rank())
         for step in range(2):
             optimizer.zero_grad()
             model.zero_grad_buffer()
@@ -54,7 +54,7 @@ CARD = FaultCard(
         model.broadcast_params()
         optimizer = make_optimizer(model)
         run_step = get_forward_backward_func()
-        data = batches(1234)
+        data = batches(1234 + parallel_state.get_data_parallel_rank())
         for step in range(2):
             optimizer.zero_grad()
             model.zero_grad_buffer()

@@ -30,7 +30,7 @@ CARD = FaultCard(
         model = make_gpt(tensor=2, hidden_dropout=0.1)
         optimizer = make_optimizer(model)
         run_step = get_forward_backward_func()
-        data = batches(0)
+        data = batches(parallel_state.get_data_parallel_rank())
         for step in range(3):
             optimizer.zero_grad()
             model.zero_grad_buffer()
@@ -49,7 +49,7 @@ CARD = FaultCard(
         model = make_gpt(tensor=2, hidden_dropout=0.1)
         optimizer = make_optimizer(model)
         run_step = get_forward_backward_func()
-        data = batches(0)
+        data = batches(parallel_state.get_data_parallel_rank())
         for step in range(3):
             optimizer.zero_grad()
             model.zero_grad_buffer()

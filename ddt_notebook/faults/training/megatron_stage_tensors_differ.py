@@ -29,7 +29,7 @@ CARD = FaultCard(
         dtype = torch.bfloat16 if rank == 0 else torch.float32
         model = make_gpt(pipeline=2, pipeline_dtype=dtype).to(dtype).eval()
         run_step = get_forward_backward_func()
-        data = batches(0)
+        data = batches(parallel_state.get_data_parallel_rank())
         for step in range(3):
             losses = run_step(
                 forward_step_func=forward_step, data_iterator=data, model=model, forward_only=True,
@@ -44,7 +44,7 @@ CARD = FaultCard(
         dtype = torch.float32
         model = make_gpt(pipeline=2, pipeline_dtype=dtype).to(dtype).eval()
         run_step = get_forward_backward_func()
-        data = batches(0)
+        data = batches(parallel_state.get_data_parallel_rank())
         for step in range(3):
             losses = run_step(
                 forward_step_func=forward_step, data_iterator=data, model=model, forward_only=True,

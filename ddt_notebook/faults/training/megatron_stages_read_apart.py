@@ -45,7 +45,11 @@ CARD = FaultCard(
         order on each stage.
     """,
     broken=_TRAINS.replace("ORDER", "order = None"),
-    fixed=_TRAINS.replace("ORDER", "order = torch.Generator().manual_seed(1234)"),
+    fixed=_TRAINS.replace(
+        "ORDER",
+        "replica = parallel_state.get_data_parallel_rank()\n"
+        "    order = torch.Generator().manual_seed(1234 + replica)",
+    ),
     proof="""
         mine = torch.tensor(
             list(torch.utils.data.RandomSampler(rows, generator=order.manual_seed(1234)))

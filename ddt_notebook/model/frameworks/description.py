@@ -108,6 +108,8 @@ class Description:
         kinds that its rules use. Empty if `diagnosis.wording` has them.
     preparation
         None if it trains through ``torch.distributed`` and ranks need no preparation.
+    asks_for_gpus
+        Whether it trains on GPUs only, which a session may simulate.
     in_jobs
         How its ranks in a job are recorded, if they do not form groups of ``torch.distributed``.
     job_begin
@@ -163,6 +165,7 @@ class Description:
     rules: str = ""
     words: str = ""
     preparation: Preparation | None = None
+    asks_for_gpus: bool = False
     in_jobs: JobRecording | None = None
     job_begin: JobBegin | None = None
     operations: Mapping[str, Operation] = field(default_factory=dict)

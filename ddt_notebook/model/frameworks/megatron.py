@@ -18,6 +18,7 @@ _SIZES = ("tensor_model", "pipeline_model", "context")
 FRAMEWORK = Description(
     name="megatron-core",
     title="Megatron-core",
+    asks_for_gpus=True,
     in_ranks="ddt_notebook.rank.frameworks.megatron:Megatron",
     settings_calls=(GROUP_SIZES,),
     causes={

@@ -1,8 +1,9 @@
-"""What Accelerate keeps for the life of a process, and its launchers of notebooks."""
+"""How Accelerate finds the ranks of a session, what it keeps, and its launchers of notebooks."""
 
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Iterator
 from types import ModuleType
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 _LAUNCHERS = ("notebook_launcher", "debug_launcher")
 
 
+#: With it, ``accelerate launch --cpu`` has processes train together that have no GPU. Without it,
+#: each of them trains as if it were the only one, unless its program asks for the CPU.
+_USE_CPU = "ACCELERATE_USE_CPU"
+
+
 class Accelerate(Framework):
     """Hugging Face Accelerate."""
 
@@ -30,7 +36,8 @@ class Accelerate(Framework):
         AfterImport("accelerate.accelerator", functools.partial(_watch, calls)).install()
 
     def install(self) -> None:
-        """Refuse launchers of several processes on each rank in the same words."""
+        """Have ranks without GPUs train together, and refuse launchers in the same words."""
+        AfterImport("accelerate.state", _train_on_cpus).install()
         AfterImport("accelerate.launchers", _refuse).install()
         AfterImport("accelerate.data_loader", _follow_loops).install()
 
@@ -45,6 +52,12 @@ class Accelerate(Framework):
             kept = getattr(getattr(state, name, None), "_shared_state", None)
             if isinstance(kept, dict):
                 kept.clear()
+
+
+def _train_on_cpus(_module: ModuleType) -> None:
+    torch = sys.modules["torch"]  # Accelerate has imported it
+    if not torch.cuda.is_available():  # simulated ones are available, too
+        os.environ.setdefault(_USE_CPU, "true")
 
 
 def _watch(calls: CallLog, module: ModuleType) -> None:

@@ -146,7 +146,13 @@ def test_an_empty_choice_of_ranks_is_refused(count: int) -> None:
         ("tensorflw", True, None, False, "no framework 'tensorflw'.*did you mean tensorflow"),
         ("TensorFlow", True, None, False, "did you mean tensorflow"),
         ("jax", True, None, False, "no framework 'jax'.*choose horovod or tensorflow"),
-        ("megatron", True, None, False, "Megatron-core trains.*: leave --framework out"),
+        (
+            "megatron",
+            True,
+            None,
+            False,
+            "Megatron-core.*: leave --framework out.*--simulate",
+        ),
         (
             *("tensorflow", False, None, False),
             r"TensorFlow is not installed: pip install 'ddt-notebook\[ten",

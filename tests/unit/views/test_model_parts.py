@@ -223,3 +223,34 @@ def test_parity_claims_no_parameters_that_were_not_compared(role: ParityRole) ->
     said = ddt.parity(snapshot).to_text()
     assert "the ranks agree on 1 thing" in said
     assert ("parameters" in said) is (role == "parameter")
+    assert "optimizer" not in said
+
+
+def test_parity_counts_only_what_several_ranks_hold() -> None:
+    def item(name: str, part: str = "", value: str = "1") -> ParityItem:
+        return ParityItem(name=name, role="parameter", value=value, part=part)
+
+    def snapshot(differing: str) -> Snapshot:
+        return Snapshot(
+            cell=Cell(number=1, source=""),
+            parity=tuple(
+                RankParity(rank=at, items=(item("m.a", f"{at} of 2"), item("m.b", "all", value)))
+                for at, value in enumerate(("1", differing))
+            ),
+        )
+
+    assert "the ranks agree on 1 thing: parameters" in ddt.parity(snapshot("1")).to_text()
+    (flag,) = ddt.parity(snapshot("2")).flags
+    assert flag.text.startswith("m.b")
+
+
+@pytest.mark.parametrize("part", ["", "1 of 2 by tensor"])
+def test_ranks_that_hold_one_known_part_do_not_each_hold_another(part: str) -> None:
+    snapshot = unwrapped(sent("send", (2, 8)))
+    parity = tuple(
+        replace(one, items=tuple(replace(item, part=part) for item in one.items))
+        for one in snapshot.parity
+    )
+    (flag,) = ddt.parity(replace(snapshot, parity=parity)).flags
+    assert flag.kind == "hint"
+    assert ("may hold a part" in flag.text) is (not part)
