@@ -10,6 +10,10 @@ from .description import AloneBegin, Description, JobRecording, Preparation
 INIT = "hvd.init"
 #: Its end by the program, which ends it on all ranks.
 SHUTDOWN = "hvd.shutdown"
+#: The call that decides when gradients are exchanged, and how; a rank records the settings.
+OPTIMIZER = "hvd.DistributedOptimizer"
+#: Attributes of its result that have to be equal on all ranks.
+SETTINGS = ("backward_passes_per_step", "compression", "op", "gradient_predivide_factor")
 _REDUCED = Operation(
     parameters=("tensor", "name", "op", "process_set"),
     tensors="tensor",
@@ -69,6 +73,9 @@ FRAMEWORK = Description(
         "horovod/common/basics.py": frozenset({"init"}),
     },
     failures=frozenset({"HorovodInternalError"}),
+    settings_calls=(OPTIMIZER,),
+    settings_of="training",
+    causes=dict.fromkeys(SETTINGS, "horovod-optimizers-differ"),
     stand_ins={
         "collective-under-rank-condition": "horovod-rank-alone",
         "different-groups": "horovod-names-differ",

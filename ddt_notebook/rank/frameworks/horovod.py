@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...model.frameworks.horovod import INIT, SHUTDOWN
+from ...model.frameworks.horovod import INIT, OPTIMIZER, SHUTDOWN
 from ...model.named_tensors import JOIN, group_name
 from ...wire.records import CallRecord, Group
 from ..probes.calls import CallForm
@@ -87,6 +87,7 @@ class Horovod(Framework):
         self._broken = self._freed = self._joining = False
         self._inits = 0  # since the ranks met
         self._shutdowns = 0  # by the program
+        self._optimizers = 0  # distributed ones that the program has made
         self._chose = False  # whether the user's code gave arguments to hvd.init()
         self._made: Counter[str] = Counter()  # calls by name
         self._members: dict[int, tuple[int, ...]] = {}  # by the number of a process set
@@ -241,6 +242,16 @@ class Horovod(Framework):
         self._shutdowns += 1
         record = CallRecord(op=SHUTDOWN, kind="setup", number=self._shutdowns)
         return self._calls.record(record, function, PACKAGE)
+
+    def made_optimizer(self, settings: dict[str, str]) -> None:
+        """Record what the user has made a distributed optimizer with."""
+        __tracebackhide__ = True
+        assert self._calls is not None
+        self._optimizers += 1
+        record = CallRecord(
+            op=OPTIMIZER, kind="setup", number=self._optimizers, detail=json.dumps(settings)
+        )
+        self._calls.record(record, lambda: None, PACKAGE)
 
     @staticmethod
     def _connected(function: Callable[[], Any]) -> Any:

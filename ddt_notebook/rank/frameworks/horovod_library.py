@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
+from ...model.frameworks.horovod import SETTINGS
 from ...model.user_code import is_user_code
 from ..probes import timeline, training
 
@@ -77,11 +78,13 @@ class Rank(Protocol):
 
     def shut_down(self, function: Callable[[], Any]) -> Any: ...
 
+    def made_optimizer(self, settings: dict[str, str]) -> None: ...
+
 
 def install(rank: Rank) -> Library:
     """Replace the functions of Horovod's library for torch, and its initialisation."""
     import horovod.torch as package
-    from horovod.torch import functions, mpi_ops
+    from horovod.torch import functions, mpi_ops, optimizer
 
     library, basics = mpi_ops.mpi_lib, mpi_ops._basics
     poll, wait = library.horovod_torch_poll, library.horovod_torch_wait_and_clear
@@ -125,6 +128,7 @@ def install(rank: Rank) -> Library:
             return rank.shut_down(lambda: shutdown(*args, **kwargs))
         return shutdown(*args, **kwargs)
 
+    known = Library(mpi_ops, join, poll)
     broadcast_state = functions.broadcast_optimizer_state
 
     @functools.wraps(broadcast_state)
@@ -132,10 +136,32 @@ def install(rank: Rank) -> Library:
         with training.RECORD.paused():  # it makes a step, to get a state, and takes it back
             return broadcast_state(*args, **kwargs)
 
+    makes = package.DistributedOptimizer
+
+    @functools.wraps(makes)
+    def makes_optimizer(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        made = makes(*args, **kwargs)
+        # the ranks of a process set may well have settings of their own
+        if getattr(getattr(made, "process_set", None), "process_set_id", 0) == 0:
+            rank.made_optimizer(_settings(made, known))
+        return made
+
+    package.DistributedOptimizer = optimizer.DistributedOptimizer = makes_optimizer
     functions.broadcast_optimizer_state = broadcasts_state
     package.broadcast_optimizer_state = broadcasts_state
     library.horovod_torch_wait_and_clear = waits
     timeline.WAITERS.append((library, "horovod_torch_wait_and_clear"))
     library.horovod_torch_poll = polls
     basics.init, basics.shutdown = initialises, ends
-    return Library(mpi_ops, join, poll)
+    return known
+
+
+def _settings(made: Any, library: Library) -> dict[str, str]:
+    """What all ranks have to give a distributed optimizer alike, as text."""
+    settings = {name: getattr(made, name, None) for name in SETTINGS}
+    compression = getattr(made, "_compression", None)
+    settings["compression"] = getattr(compression, "__name__", None)
+    if settings["op"] is not None:
+        settings["op"] = library.reduction(settings["op"])
+    return {name: str(value) for name, value in settings.items() if value is not None}

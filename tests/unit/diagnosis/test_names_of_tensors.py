@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.model import Call, RankError, RankReport, Report
+from ddt_notebook.model.frameworks.horovod import OPTIMIZER
 
 from .builders import at, only, snapshot
 
@@ -219,3 +221,40 @@ def test_a_process_set_that_ended_with_a_rank_is_no_fault_of_the_others(removes:
     else:
         found = only(report)
         assert (found.symptom, found.ranks, found.waiting) == ("D.2.1", [3], [1])
+
+
+SETTINGS = "opt = hvd.DistributedOptimizer(sgd, backward_passes_per_step=n)\nopt.step()\nend()\n"
+
+
+def _optimizer(passes: int, line: int = 1) -> Call:
+    settings = {"backward_passes_per_step": str(passes), "op": "AVERAGE"}
+    return Call(
+        index=0, op=OPTIMIZER, kind="setup", sequence=1, where=at(line), detail=json.dumps(settings)
+    )
+
+
+def _accumulates(number: int, passes: int, calls: tuple[Call, ...], line: int = 1) -> RankReport:
+    later = tuple(replace(one, index=one.index + 1) for one in calls)
+    report = _waits(number, later)
+    return replace(report, calls=(replace(_optimizer(passes, line), status="done"), *report.calls))
+
+
+def test_optimizers_that_accumulate_apart_are_named_before_the_tensors_that_wait() -> None:
+    ranks = (
+        _accumulates(0, 1, _calls(("weight", 2), ("weight", 2))),
+        _accumulates(1, 2, _calls(("weight", 2), ("loss", 3))),
+    )
+    finding = only(_diagnosed(SETTINGS, *ranks))
+    assert (finding.cause, finding.ranks) == ("horovod-optimizers-differ", [0, 1])
+    assert {place.line for place in finding.places.values()} == {1}
+
+
+@pytest.mark.parametrize(("passes", "line"), [(1, 1), (2, 2)])
+def test_equal_settings_and_those_of_other_optimizers_explain_no_wait(
+    passes: int, line: int
+) -> None:
+    ranks = (
+        _accumulates(0, 1, _calls(("weight", 2), ("weight", 2))),
+        _accumulates(1, passes, _calls(("weight", 2), ("loss", 3)), line),
+    )
+    assert only(_diagnosed(SETTINGS, *ranks)).cause != "horovod-optimizers-differ"
