@@ -98,6 +98,14 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         "engine.load_checkpoint() found no checkpoint on {ranks}{at}: it returns None and raises "
         "nothing"
     ),
+    "engines-given": lambda f: (
+        f"the engine was called at {f.place.label if f.place is not None else 'one line'} with "
+        + ", ".join(
+            f"{given or 'none'} on rank {rank}"
+            for rank, given in zip(f.ranks, f.values["given"], strict=False)
+        )
+        + ": other modules may have run there, whose gradients the other ranks lack"
+    ),
     "zero-init-begun": (
         "{ranks} {builds|build} the model inside deepspeed.zero.Init{at}, where each layer "
         "broadcasts its parameters, and {others:ranks} without"

@@ -421,6 +421,14 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         f"{f.values['common']} lie at another place of another rank's"
     ),
     "held-sizes": _held_sizes,
+    "parts-compared": lambda f: (
+        f"their data sets are equal in {', '.join(f.values['alike'])}, sample by sample, and not "
+        f"in {', '.join(f.values['apart'])}"
+    ),
+    "order-of-set": (
+        "{place} takes the order in which a set holds its items: with texts it is another one in "
+        "each process"
+    ),
     "share-chosen": "the rank's share of the data set is computed at {place}",
     "loader-made": "the loader was made at {place}",
     "sampler-made": "the sampler was made at {place}",

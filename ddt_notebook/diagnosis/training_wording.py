@@ -461,6 +461,14 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         "{ranks} give {loader} the same data in another order or selection: each of them divides "
         "another list"
     ),
+    "data-sizes-differ": (
+        "the data sets that {ranks} give {loader} have other sizes: the parts of the ranks do not "
+        "belong together"
+    ),
+    "parts-of-samples-differ": lambda f: (
+        f"{ranks_text(f.ranks)} give {f.values['loader']} the same samples with other "
+        f"{', '.join(f.values['names'])}: they train towards different results"
+    ),
     "splits-differ": (
         "{ranks} split the data of {loader} differently: each of them divides a different part"
     ),

@@ -168,6 +168,10 @@ class Conditions:
         """
         return self._values.get(name)
 
+    def bindings(self, name: str) -> list[ast.expr]:
+        """All expressions that are bound to a name."""
+        return self._bindings.get(name, [])
+
     def knows(self, name: str) -> bool:
         """Whether the program binds a name."""
         return name in self._values

@@ -103,4 +103,15 @@ def _is(node: ast.expr, wanted: list[str]) -> bool:
             case ast.Call(func=ast.Attribute(attr=name) as inner) if name in _VIEWS:
                 node = inner
             case _:
-                return dotted_name(node).split(".")[-len(wanted) :] == wanted
+                return _last_names(node, len(wanted)) == wanted
+
+
+def _last_names(node: ast.expr, count: int) -> list[str]:
+    """The last parts of a name, also of an object that a call returns: ``unwrap(model).head``."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute) and len(names) < count:
+        names.append(node.attr)
+        node = node.value
+    if isinstance(node, ast.Name) and len(names) < count:
+        names.append(node.id)
+    return names[::-1]

@@ -6,7 +6,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
-from itertools import combinations, pairwise, permutations
+from itertools import combinations, islice, pairwise, permutations
 from operator import or_
 
 from ddt_notebook.diagnosis import replicas
@@ -18,6 +18,7 @@ from ddt_notebook.model.partition import Division, unpack_indices
 from ddt_notebook.model.training import RankTraining, ReplicatedTensor, SummedForward
 from ddt_notebook.program.gradients import inputs_from
 from ddt_notebook.program.nodes import FunctionNode, last_name
+from ddt_notebook.program.orders_of_sets import orders_of_sets
 from ddt_notebook.program.parse import Document
 from ddt_notebook.program.sharded_values import passes_once, shares_in_class
 
@@ -44,6 +45,8 @@ _LOSS = 1e-4
 #: A rank that draws its n-th part of the data with replacement repeats 1/2n² of all samples on
 #: average: of so many for each rank, one of 400 such programs repeats none.
 _SAMPLES_OF_A_RANK = 12
+#: Lines of a finding that number what a set holds.
+_MOST_ORDERS = 2
 #: Samplers that use the whole data set.
 _OF_TORCH = frozenset({"SequentialSampler", "RandomSampler", "SubsetRandomSampler"})
 
@@ -145,6 +148,10 @@ def samplers_disagree(context: Context) -> Iterator[Finding]:
             yield _disagree(
                 shared, "sampler-epochs-differ", "sampler-seeded-by-rank", facts, case="epoch"
             )
+        elif len({x.dataset_size for x in loaders.values()}) > 1 and _at_one_line(loaders):
+            yield _sizes_differ(shared)
+        elif len(sizes) == 1 and (parts := _parts_apart(loaders)):
+            yield _parts_differ(shared, *parts)
         elif (len(sizes) == 1 or _at_one_line(loaders)) and (common := _held_apart(loaders)):
             yield _data_differ(shared, common)
         elif None in seeds and len(sizes) == 1 and _orders_differ(shared):
@@ -184,6 +191,54 @@ def _data_differ(shared: Shared, common: Values) -> Finding:
             *_made(shared),
         ],
         case="data",
+    )
+
+
+def _sizes_differ(shared: Shared) -> Finding:
+    held = _held_apart(shared.loaders)
+    return conclude(
+        "C.7",
+        "data-sizes-differ",
+        cause="split-differs",
+        ranks=shared.loaders,
+        values={"loader": shared.name},
+        places=shared.places(),
+        facts=[
+            *([Fact(kind="held-apart", ranks=tuple(shared.loaders), values=held)] if held else []),
+            *_sizes_held(shared),
+            *_made(shared),
+        ],
+        confidence="certain",
+        case="data",
+    )
+
+
+def _parts_apart(loaders: Loaders) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """The names of the parts in which the ranks' samples are equal, in order, and of the others."""
+    held = [loader.held_parts for loader in loaders.values()]
+    if len({tuple(one) for one in held}) > 1:
+        return None
+    apart = tuple(name for name in held[0] if len({one[name] for one in held}) > 1)
+    alike = tuple(name for name in held[0] if name not in apart)
+    return (alike, apart) if alike and apart else None
+
+
+def _parts_differ(shared: Shared, alike: tuple[str, ...], apart: tuple[str, ...]) -> Finding:
+    orders = list(islice(orders_of_sets(shared.context.program), _MOST_ORDERS))
+    return conclude(
+        "C.7",
+        "parts-of-samples-differ",
+        cause="split-differs",
+        ranks=shared.loaders,
+        values={"loader": shared.name, "names": apart},
+        places=shared.places(),
+        facts=[
+            Fact(kind="parts-compared", values={"alike": alike, "apart": apart}),
+            *(Fact(kind="order-of-set", place=place) for place in orders),
+            *_made(shared),
+        ],
+        confidence="likely",
+        case="parts",
     )
 
 

@@ -16,6 +16,7 @@ from ddt_notebook.model.frameworks.deepspeed import (
     CHANGE_LOST,
     EMPTY_STEP,
     ENGINE,
+    ENGINE_GIVEN,
     LATE_STEP,
     LOAD_CHECKPOINT,
     SAVE_CHECKPOINT,
@@ -166,6 +167,8 @@ def explained(context: Context, finding: Finding) -> Finding:
         return _with_cause(finding, _CONFIG, fact)
     if cause in _UNDER_CONDITION and _some_save(context, finding):
         return _with_cause(finding, _CHECKPOINT)
+    if cause in _OUT_OF_STEP and (given := _given_apart(context)) is not None:
+        return replace(finding, facts=[given, *finding.facts])
     stand_in = faults.stand_in(cause, "deepspeed")
     return _with_cause(finding, stand_in) if stand_in is not None else finding
 
@@ -209,6 +212,28 @@ def _differing(context: Context) -> Fact | None:
             place = context.place(made[min(made)].where, "called")
             return Fact(kind="engines-differ", place=place, ranks=tuple(settings), values=values)
     return None
+
+
+def _given_apart(context: Context) -> Fact | None:
+    """Return with what ranks asked for the last pass of their engines, if that differs."""
+    last: dict[int, Call] = {}
+    for rank, report in context.reports.items():
+        given = [call for call in report.calls if call.op == ENGINE_GIVEN and call.detail]
+        if not given:
+            return None
+        last[rank] = given[-1]
+    asked = {rank: json.loads(call.detail or "{}") for rank, call in last.items()}
+    if len({(one["engine"], one["group"]) for one in asked.values()}) > 1:
+        return None
+    texts = tuple(", ".join(one["given"]) for one in asked.values())
+    if len(set(texts)) == 1 or len({call.where for call in last.values()}) > 1:
+        return None
+    return Fact(
+        kind="engines-given",
+        place=context.place(last[min(last)].where, "called"),
+        ranks=tuple(last),
+        values={"given": texts},
+    )
 
 
 def _loads(context: Context) -> dict[int, Call]:

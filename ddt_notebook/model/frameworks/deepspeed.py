@@ -31,6 +31,9 @@ ENGINE_TRAINS = "engine.step's parameters"
 #: Fingerprints of an engine's first inputs, which are samples of data: they are parts of the named
 #: data, or their rows came again later.
 ENGINE_TAKES = "engine's inputs"
+#: The texts and switches with which a pass of an engine was asked for, such as the name of a task,
+#: where they changed, as JSON.
+ENGINE_GIVEN = "engine's arguments"
 #: What a stage of a pipeline read as a micro-batch, with the ranks of the pipeline, also as JSON.
 STAGE_READS = "engine.train_batch's data"
 #: Ranks that attend to parts of the same sequences, and the name of their group, also as JSON.

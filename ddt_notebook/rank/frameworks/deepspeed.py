@@ -320,6 +320,7 @@ class DeepSpeed(Framework):
             __tracebackhide__ = True
             if (passes := self._passes.get(id(self_))) is not None:
                 passes.forwards += 1
+            self._values.given(self_, args, kwargs)
             self._values.takes(self_, args, kwargs)
             if not self._sequences_noted:
                 self._note_sequences()

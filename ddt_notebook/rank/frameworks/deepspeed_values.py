@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from ...model.frameworks.deepspeed import (
+    ENGINE_GIVEN,
     ENGINE_HOLDS,
     ENGINE_TAKES,
     ENGINE_TRAINS,
@@ -40,6 +41,9 @@ _LAST_NOTED = 64
 _MICRO_BATCHES, _PASSES = 4, 2
 #: The stage of ZeRO from which on a rank holds only parts of the parameters.
 _PARTITIONED = 3
+#: Arguments of a pass that are looked at, the longest one that is kept whole, and how often changes
+#: of them are noted.
+_ARGUMENTS, _LONGEST_ARGUMENT, _MOST_CHANGES = 6, 40, 256
 #: Elements of a tensor of which it is looked whether they differ.
 _ELEMENTS = 4096
 
@@ -56,6 +60,8 @@ class _Engine:
     #: Parameters that have to be equal, by name; none if ranks have their own.
     parameters: dict[str, torch.nn.Parameter] = field(default_factory=dict)
     looked_before: int = -1  #: the step before which that was done last
+    given: list[str] = field(default_factory=list)  #: texts and switches of its last pass
+    changes: int = 0  #: how often these were noted
     micro_batches: int = 0
     divided: list[bool] = field(default_factory=list)
     #: Its inputs, while it is not known whether they are samples that come again.
@@ -126,6 +132,21 @@ class EngineValues:
                 kept = {name: one for name, one in known.buffers.items() if now.get(name) == one}
                 self._write(ENGINE_HOLDS, known, buffers=kept)
         known.buffers = None
+
+    def given(self, engine: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Note texts and switches with which a pass is asked for, if they are not the last ones."""
+        known = self._engines.get(id(engine))
+        if known is None or not known.group or known.changes == _MOST_CHANGES:
+            return
+        plain = [
+            str(one)[:_LONGEST_ARGUMENT]
+            for one in (*inputs[:_ARGUMENTS], *islice(named.values(), _ARGUMENTS))
+            if type(one) in (str, bool)
+        ]
+        if plain != known.given:
+            known.given = plain
+            known.changes += 1
+            self._write(ENGINE_GIVEN, known, given=plain)
 
     def takes(self, engine: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Note samples of data that are the inputs of passes, unless a loader brought them.

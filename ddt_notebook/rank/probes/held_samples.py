@@ -7,8 +7,9 @@ keeps in memory is looked at: lists, tensors and arrays that are as long as itse
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import PurePath
 from typing import Any
 
@@ -23,17 +24,23 @@ from .fingerprints import has_content, sketch
 _SAMPLES, _KEPT = 1024, 256
 #: What is read of one sample.
 _MAX_BYTES, _MAX_PARTS, _MAX_DEPTH = 4096, 32, 4
+#: Parts of a sample that are compared each for itself, and characters of their names.
+_MOST_NAMED, _LONGEST_NAME = 8, 40
 #: Rows of a table of Hugging Face's ``datasets`` are read only if it is this small.
 _TABLE_BYTES = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Numbers for the first samples of a data set: for their order, and for each by content."""
+    """Numbers for the first samples of a data set.
+
+    For their order, for each by content, and for the order of each named part of the samples.
+    """
 
     order: int
     contents: tuple[int, ...]
     repeated: int
+    parts: tuple[tuple[str, int], ...] = ()
 
 
 def held(dataset: Any, size: int | None) -> Held | None:
@@ -41,32 +48,57 @@ def held(dataset: Any, size: int | None) -> Held | None:
     if not size or size < 2:
         return None
     try:
-        rows = [_together(parts) for parts in _rows(dataset, size)]
+        columns = _numbered(dataset, size)
+        rows = [_together(parts) for parts in zip(*columns.values(), strict=True)]
+        parts = tuple((name, hash(tuple(one))) for name, one in _parts(dataset, columns).items())
     except Exception as error:  # noqa: BLE001  (a data set may be of any class)
         let_through(error)
         return None
     if not rows:
         return None
     different = set(rows)
-    return Held(hash(tuple(rows)), tuple(sorted(different)[:_KEPT]), len(rows) - len(different))
+    contents = tuple(sorted(different)[:_KEPT])
+    return Held(hash(tuple(rows)), contents, len(rows) - len(different), parts)
 
 
-def _rows(dataset: Any, size: int) -> Iterator[tuple[int, ...]]:
-    columns = [one for one in _columns(dataset) if _is_as_long(one, size)]
-    numbers = [_numbers(one, min(size, _SAMPLES)) for one in columns]
-    return zip(*numbers, strict=True) if numbers and None not in numbers else iter(())  # type: ignore[arg-type]
+def _numbered(dataset: Any, size: int) -> dict[str, list[int]]:
+    """A number for each of the first samples, by what holds a part of them; none if not known."""
+    columns = {name: one for name, one in _columns(dataset).items() if _is_as_long(one, size)}
+    found: dict[str, list[int]] = {}
+    for name, one in columns.items():
+        numbers = _numbers(one, min(size, _SAMPLES))
+        if numbers is None:
+            return {}
+        found[name] = numbers
+    return found
 
 
-def _columns(dataset: Any) -> list[Any]:
-    """What holds the samples of a data set."""
+def _parts(dataset: Any, columns: dict[str, list[int]]) -> dict[str, list[int]]:
+    """The numbers of the named parts of samples: several columns, or the keys of one column."""
+    if len(columns) != 1:
+        return dict(islice(columns.items(), _MOST_NAMED))
+    ((name, numbers),) = columns.items()
+    rows = _columns(dataset)[name][: len(numbers)]
+    if isinstance(rows, (torch.Tensor, np.ndarray)) or not isinstance(rows[0], Mapping):
+        return {}
+    found = {}
+    for key in islice(rows[0], _MOST_NAMED):
+        column = _numbers([row.get(key) for row in rows], len(rows))
+        if isinstance(key, str) and column is not None:
+            found[key[:_LONGEST_NAME]] = column
+    return found
+
+
+def _columns(dataset: Any) -> dict[str, Any]:
+    """What holds the samples of a data set, by name."""
     if type(dataset) in (list, tuple):
-        return [dataset]
+        return {"": dataset}
     own = getattr(dataset, "__dict__", {})
     if isinstance(own.get("tensors"), tuple):  # TensorDataset
-        return list(own["tensors"])
+        return {f"tensors[{at}]": one for at, one in enumerate(own["tensors"])}
     if "_indices" in own and "_data" in own:  # Hugging Face's datasets
-        return [_of_table(own["_data"], own["_indices"])]
-    return list(own.values())
+        return {"": _of_table(own["_data"], own["_indices"])}
+    return dict(own)
 
 
 def _of_table(data: Any, indices: Any) -> list[Any]:

@@ -319,7 +319,13 @@ def _with_held(about: LoaderPartition, loader: DataLoader[Any]) -> LoaderPartiti
     holds = held(dataset, about.dataset_size) if about.replicas is not None else None
     if holds is None:
         return about
-    return replace(about, held_order=holds.order, held=holds.contents, held_repeated=holds.repeated)
+    return replace(
+        about,
+        held_order=holds.order,
+        held=holds.contents,
+        held_repeated=holds.repeated,
+        held_parts=dict(holds.parts),
+    )
 
 
 def _alike(log: LoaderLog, new: LoaderLog) -> bool:

@@ -11,6 +11,9 @@ from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.model import Call, Cell, RankReport, Report, Snapshot
 from ddt_notebook.model.partition import Epoch, LoaderPartition, RankPartition, pack_indices
 from ddt_notebook.model.training import ModelTraining, OptimizerTraining, RankTraining
+from ddt_notebook.program.orders_of_sets import orders_of_sets
+from ddt_notebook.program.parse import Document
+from ddt_notebook.program.program import Program
 
 from .builders import CELL, all_reduce, at, call, facts, rank
 
@@ -497,6 +500,58 @@ class TestShards:
     def test_with_drop_last_are_legal(self) -> None:
         parts = [loader(ALL[r * 8 : r * 8 + 7], drop_last=True) for r in range(3)]
         assert not causes(diagnose(scene(*parts)))
+
+
+@pytest.mark.parametrize(
+    ("size", "line", "told"), [(SIZE - 4, 2, True), (SIZE, 2, False), (SIZE - 4, 3, False)]
+)
+def test_divided_data_sets_of_other_sizes(size: int, line: int, told: bool) -> None:
+    """Loaders of two lines need not be one loader."""
+    fewer = sampled(
+        ODD[:10],
+        1,
+        dataset_size=size,
+        universe=size,
+        made_at=at(1),
+        epochs=(epoch(ODD[:10], where=at(line)),),
+    )
+    report = diagnose(scene(sampled(EVEN, 0, made_at=at(1)), fewer))
+    kinds = [finding.kind for finding in report.findings]
+    assert ("data-sizes-differ" in kinds) is told
+
+
+@pytest.mark.parametrize(
+    ("theirs", "told"),
+    [
+        ({"text": 1, "labels": 3}, True),
+        ({"text": 1, "labels": 2}, False),
+        ({"text": 4, "labels": 3}, False),  # other samples altogether
+    ],
+)
+def test_the_same_samples_with_other_labels(theirs: dict[str, int], told: bool) -> None:
+    source = f"{SOURCE}\nlabels = set(names)\nnumbers = list(labels)\n"
+    mine = sampled(EVEN, 0, held_parts={"text": 1, "labels": 2})
+    report = diagnose(scene(mine, sampled(ODD, 1, held_parts=theirs), source=source))
+    assert causes(report) == ([("split-differs", [0, 1])] if told else [])
+    if told:
+        place = facts(report.findings[0])["order-of-set"].place
+        assert place is not None
+        assert place.line == 5
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ("kinds = set(names)\nnumbers = sorted(kinds)", []),
+        ("kinds = {}\nnumbers = list(kinds)", []),
+        ("kinds = set()\nkinds = kinds | set(row)\nnumbers = dict(enumerate(kinds))", [3]),
+        ("numbers = [k for k in {'a', 'b'}]", [1]),
+        ("kinds = set(names)\nkinds = sorted(kinds)\nnumbers = list(kinds)", []),
+    ],
+)
+def test_lines_that_take_the_order_of_a_set(source: str, lines: list[int]) -> None:
+    program = Program([Document("train.py", source)], 2)
+    assert [place.line for place in orders_of_sets(program)] == lines
 
 
 class TestStreams:

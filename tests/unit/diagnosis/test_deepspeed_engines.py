@@ -11,6 +11,7 @@ from ddt_notebook.diagnosis import diagnose
 from ddt_notebook.model import Call, Finding
 from ddt_notebook.model.frameworks.deepspeed import (
     ENGINE,
+    ENGINE_GIVEN,
     ENGINE_HOLDS,
     ENGINE_READY,
     ENGINE_TAKES,
@@ -21,7 +22,7 @@ from ddt_notebook.model.frameworks.deepspeed import (
     STAGE_READS,
 )
 
-from .builders import call, fact, rank, snapshot
+from .builders import all_reduce, call, fact, facts, peer_error, raised, rank, snapshot
 
 RATE, STAGE = "lr[0]", "zero_optimization.stage"
 
@@ -236,3 +237,31 @@ def test_a_loss_is_divided_by_what_the_engine_divides_it_by(line: str, told: boo
     findings = found((divided,), (divided,), source=line)
     assert [one.cause for one in findings] == ["deepspeed-loss-divided-twice"] * told
     assert not found((), (), source=line)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "line", "told"), [("sst", 3, True), ("mnli", 3, False), ("sst", 4, False)]
+)
+def test_other_arguments_of_a_pass_are_shown_where_gradients_do_not_fit(
+    theirs: str, line: int, told: bool
+) -> None:
+    given = [
+        call(
+            ENGINE_GIVEN,
+            at,
+            kind="setup",
+            detail=json.dumps({"engine": 1, "group": 7, "given": [one]}),
+        )
+        for one, at in (("mnli", 3), (theirs, line))
+    ]
+    sent = [
+        all_reduce(5, shapes=((size,),), status="failed", called_from="deepspeed/comm/torch.py")
+        for size in (1794, 1827)
+    ]
+    ranks = [raised(at, given[at], sent[at], error=peer_error(1)) for at in (0, 1)]
+    (finding,) = diagnose(snapshot(*ranks, outcome="failed")).findings
+    assert finding.cause == "shape-differs"
+    shown = facts(finding).get("engines-given")
+    assert (shown is not None) is told
+    if shown is not None:
+        assert shown.values == {"given": ("mnli", "sst")}

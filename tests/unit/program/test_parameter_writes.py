@@ -16,6 +16,8 @@ from ddt_notebook.program.program import Program
         ("self.codes.weight.data = rows", True),
         ("self.codes.weight.data[at] = rows", True),
         ("model.codes.weight[at].detach().mul_(0.9)", True),
+        ("accelerator.unwrap_model(model).codes.weight[at] = rows", True),
+        ("accelerator.unwrap_model(model).other.weight[at] = rows", False),
         ("self.codes.weight = nn.Parameter(rows)", False),  # another tensor
         ("self.other.weight.data.copy_(rows)", False),
         ("self.codes.bias.data.copy_(rows)", False),

@@ -129,3 +129,21 @@ def test_rows_of_a_large_table_are_known_by_their_places() -> None:
     assert large[0].order != large[1].order
     assert large[0].contents == large[1].contents
     assert held(_OfRows([0, 1, 2, 3], None, 1 << 30), 4) is None
+
+
+def test_parts_of_samples_have_numbers_of_their_own() -> None:
+    """Labels that each rank numbers by itself differ where the samples are the same."""
+    order = list(range(40))
+    swapped = [{**row, "labels": 1 - row["labels"]} for row in ROWS]
+    one, other = held([ROWS[at] for at in order], 40), held(swapped, 40)
+    assert one is not None
+    assert other is not None
+    mine, theirs = dict(one.parts), dict(other.parts)
+    assert mine["input_ids"] == theirs["input_ids"]
+    assert mine["labels"] != theirs["labels"]
+    files = held(Files(NAMES, [at % 3 for at in order]), 40)
+    assert files is not None
+    assert [name for name, _ in files.parts] == ["names", "labels"]
+    whole = held(torch.arange(80.0).view(40, 2).tolist(), 40)
+    assert whole is not None
+    assert whole.parts == ()
