@@ -14,12 +14,12 @@ from ddt_notebook.diagnosis.parting_reasons import ASKS_LIBRARY, IN_CALLBACK, RE
 from ddt_notebook.diagnosis.silent_partings import have_own_lines
 from ddt_notebook.diagnosis.stopped_loops import stopped_alone
 from ddt_notebook.diagnosis.wording import to_change
-from ddt_notebook.model import Call, Fact, Finding, RankReport
+from ddt_notebook.model import Call, Fact, Finding, Position, RankReport
 from ddt_notebook.model.finding import Values
 from ddt_notebook.model.frameworks import is_barrier
 from ddt_notebook.program.branch_arms import decision_at, function_at, in_other_order
-from ddt_notebook.program.escape_paths import Reason
-from ddt_notebook.program.nodes import end
+from ddt_notebook.program.escape_paths import LEAVES_LOOP, Reason
+from ddt_notebook.program.nodes import covers, end
 
 from .crash import deaths
 from .exception import of_error
@@ -221,9 +221,17 @@ def _parted_before(context: Context, mismatch: Mismatch) -> tuple[Reason, Call] 
         reason = context.why_absent(call, caller, absent, at)
         if reason is None or reason.other_branch:
             continue
-        if reason.cause in _BY_RANK or reason.kind == "parted":
+        if reason.cause in _BY_RANK or reason.kind == "parted" or _is_behind(context, reason, at):
             return reason, call
     return None
+
+
+def _is_behind(context: Context, reason: Reason, at: Position | None) -> bool:
+    """Whether a condition ends a loop, and the call of the rank that left it lies outside."""
+    if reason.kind not in LEAVES_LOOP or at is None:
+        return False
+    loop = next(iter(context.program.loops(reason.place)), None)
+    return loop is not None and not (at.file == reason.place.file and covers(loop, at.line))
 
 
 def _shown(reason: Reason) -> tuple[object, ...]:

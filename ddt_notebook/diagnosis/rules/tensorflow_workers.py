@@ -85,7 +85,7 @@ def variables_apart(context: Context) -> Iterator[Finding]:
     chosen = single[0] if single else apart.names[0]
     at_start = apart.executed == 0 or not single
     restored = _restored(seen) if at_start else None
-    writes = _writes(seen, (chosen, *apart.names))
+    writes = _writes(seen, (*_of_no_graph(apart), chosen, *apart.names))
     ages = _ages(seen, writes) if at_start and restored is None else {}
     facts: list[Fact] = []
     values: Values
@@ -148,6 +148,21 @@ def variables_apart(context: Context) -> Iterator[Finding]:
         facts=facts,
         confidence="certain" if restored is not None or ages or writes else "likely",
     )
+
+
+def _of_no_graph(apart: _Apart) -> list[str]:
+    """Those that no graph assigns, as a learning rate: only a line outside can set them apart.
+
+    What graphs assign may have been equal after such a line, and differ since.
+    """
+    return [
+        name
+        for name in apart.names
+        if all(
+            graph.assigned and graph.assigned[graph.names.index(name)] is None
+            for graph in apart.graphs.values()
+        )
+    ]
 
 
 def _assigned_by_hand(

@@ -205,3 +205,33 @@ def test_a_call_after_one_that_failed_in_a_mismatch_raises_for_that_reason(faile
     )
     assert [one.cause for one in report.findings][-1:] == ["shape-differs"]
     assert len(report.findings) == (1 if failed else 2)
+
+
+FINDS = """\
+for rate in rates:
+    loss = criterion(model(x))
+    dist.all_reduce(gradient)
+    if loss > 2 * best:
+        break
+for x in loader:
+    dist.all_reduce(gradient)
+    dist.barrier()
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "cause", "lines"),
+    [
+        (FINDS, "collective-under-local-condition", [4]),
+        (FINDS.replace("break", "count()"), "different-collectives", []),
+    ],
+)
+def test_a_loop_that_a_rank_left_before_calls_that_fitted(
+    source: str, cause: str, lines: list[int]
+) -> None:
+    stays = rank(0, *[all_reduce(3)] * 3, all_reduce(7), blocked=True)
+    leaves = rank(1, *[all_reduce(3)] * 2, all_reduce(7), call("barrier", 8), blocked=True)
+    finding = only(diagnose(snapshot(stays, leaves, source=source, outcome="hung")))
+    assert finding.cause == cause
+    told = [f.place.line for f in finding.facts if f.kind != "entered" and f.place is not None]
+    assert told == lines

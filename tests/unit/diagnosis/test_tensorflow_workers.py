@@ -73,6 +73,27 @@ def test_variables_that_a_worker_assigned_alone_are_told_at_that_line() -> None:
     assert finding.values["numbers"] == (0.1, 0.05)
 
 
+def test_a_line_that_sets_what_no_graph_assigns_comes_before_one_that_set_weights() -> None:
+    """All workers may have set the same weights, which differ by the updates since."""
+    writes = (
+        VariableWrite(variable="dense/kernel", where=at(3), first=5, last=5),
+        VariableWrite(variable="learning_rate", where=at(6), first=5, last=5),
+    )
+    workers = []
+    for of in (_EQUAL, _SLOWER):
+        graph = of["mirrored"][0]
+        assigned = tuple(None if name == "learning_rate" else at(9) for name in graph.names)
+        states = tuple(  # the kernel has one number, too
+            replace(one, numbers=(None, float(one.values[1]), one.numbers[2]))
+            for one in graph.states
+        )
+        graph = replace(graph, assigned=assigned, states=states)
+        workers.append({"mirrored": (graph,), "writes": writes})
+    finding = only(diagnose(_workers(*workers)))
+    assert {place.line for place in finding.places.values()} == {6}
+    assert finding.values["variable"] == "learning_rate"
+
+
 def test_a_checkpoint_that_one_worker_found_is_told_at_the_line_that_restored_it() -> None:
     restored = [
         {"restored": (RestoredCheckpoint(where=at(3), found=found),)} for found in (True, False)
