@@ -421,9 +421,9 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         f"{f.values['common']} lie at another place of another rank's"
     ),
     "held-sizes": _held_sizes,
-    "parts-compared": lambda f: (
-        f"their data sets are equal in {', '.join(f.values['alike'])}, sample by sample, and not "
-        f"in {', '.join(f.values['apart'])}"
+    "numbered-apart": lambda f: (
+        f"the values of {', '.join(f.values['names'])} that are equal on one rank are equal on the "
+        "others, too, and yet are other values there: each rank has its own numbers for them"
     ),
     "order-of-set": (
         "{place} takes the order in which a set holds its items: with texts it is another one in "

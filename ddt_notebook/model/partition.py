@@ -131,8 +131,9 @@ class LoaderPartition:
     held_order, held, held_repeated
         Numbers for the order of the first samples that the data set keeps in memory, and for some
         of them by content, and how many of them repeat another one; None if that is not known.
-    held_parts
-        Numbers for the order of each named part of these samples, such as ``"labels"``.
+    held_values, held_patterns
+        Of each named part of these samples that consists of a few different values, such as
+        ``"labels"``: numbers for its values, and for the places at which they are equal.
     padding
         How many samples the sampler repeats at most to fill the last batches of all ranks; None if
         it repeats none or, like a `DistributedSampler`, as many as equal parts need.
@@ -177,7 +178,8 @@ class LoaderPartition:
     held_order: int | None = None
     held: tuple[int, ...] = ()
     held_repeated: int = 0
-    held_parts: dict[str, int] = field(default_factory=dict)
+    held_values: dict[str, int] = field(default_factory=dict)
+    held_patterns: dict[str, int] = field(default_factory=dict)
     padding: int | None = None
     drop_last: bool = False
     workers: int = 0

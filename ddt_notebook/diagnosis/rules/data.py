@@ -150,8 +150,8 @@ def samplers_disagree(context: Context) -> Iterator[Finding]:
             )
         elif len({x.dataset_size for x in loaders.values()}) > 1 and _at_one_line(loaders):
             yield _sizes_differ(shared)
-        elif len(sizes) == 1 and (parts := _parts_apart(loaders)):
-            yield _parts_differ(shared, *parts)
+        elif len(sizes) == 1 and (names := _numbered_apart(loaders)):
+            yield _numbers_differ(shared, names)
         elif (len(sizes) == 1 or _at_one_line(loaders)) and (common := _held_apart(loaders)):
             yield _data_differ(shared, common)
         elif None in seeds and len(sizes) == 1 and _orders_differ(shared):
@@ -213,27 +213,33 @@ def _sizes_differ(shared: Shared) -> Finding:
     )
 
 
-def _parts_apart(loaders: Loaders) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """The names of the parts in which the ranks' samples are equal, in order, and of the others."""
-    held = [loader.held_parts for loader in loaders.values()]
-    if len({tuple(one) for one in held}) > 1:
-        return None
-    apart = tuple(name for name in held[0] if len({one[name] for one in held}) > 1)
-    alike = tuple(name for name in held[0] if name not in apart)
-    return (alike, apart) if alike and apart else None
+def _numbered_apart(loaders: Loaders) -> tuple[str, ...]:
+    """The names of the parts of samples whose values the ranks number in other ways.
+
+    They are equal at the same places on all ranks, so the samples are the same, and not what stands
+    for their labels or words.
+    """
+    held = [loader.held_values for loader in loaders.values()]
+    patterns = [loader.held_patterns for loader in loaders.values()]
+    return tuple(
+        name
+        for name in held[0]
+        if len({one.get(name) for one in held}) > 1
+        and len({one.get(name) for one in patterns}) == 1
+    )
 
 
-def _parts_differ(shared: Shared, alike: tuple[str, ...], apart: tuple[str, ...]) -> Finding:
-    orders = list(islice(orders_of_sets(shared.context.program), _MOST_ORDERS))
+def _numbers_differ(shared: Shared, names: tuple[str, ...]) -> Finding:
+    orders = islice(orders_of_sets(shared.context.program), _MOST_ORDERS)
     return conclude(
         "C.7",
         "parts-of-samples-differ",
         cause="split-differs",
         ranks=shared.loaders,
-        values={"loader": shared.name, "names": apart},
+        values={"loader": shared.name, "names": names},
         places=shared.places(),
         facts=[
-            Fact(kind="parts-compared", values={"alike": alike, "apart": apart}),
+            Fact(kind="numbered-apart", values={"names": names}),
             *(Fact(kind="order-of-set", place=place) for place in orders),
             *_made(shared),
         ],

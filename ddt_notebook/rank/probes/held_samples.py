@@ -26,6 +26,8 @@ _SAMPLES, _KEPT = 1024, 256
 _MAX_BYTES, _MAX_PARTS, _MAX_DEPTH = 4096, 32, 4
 #: Parts of a sample that are compared each for itself, and characters of their names.
 _MOST_NAMED, _LONGEST_NAME = 8, 40
+#: Values of such a part, and how often each has to occur on average. Chosen, not measured.
+_MOST_VALUES, _TIMES_EACH = 4096, 3
 #: Rows of a table of Hugging Face's ``datasets`` are read only if it is this small.
 _TABLE_BYTES = 1 << 24
 
@@ -34,13 +36,15 @@ _TABLE_BYTES = 1 << 24
 class Held:
     """Numbers for the first samples of a data set.
 
-    For their order, for each by content, and for the order of each named part of the samples.
+    For their order, for each by content, and, for each named part of the samples that consists of
+    a few different integers or texts, such as labels: for its values, and for the places at which
+    they are equal. If ranks number labels in other ways, only the former differ.
     """
 
     order: int
     contents: tuple[int, ...]
     repeated: int
-    parts: tuple[tuple[str, int], ...] = ()
+    parts: tuple[tuple[str, tuple[int, int]], ...] = ()
 
 
 def held(dataset: Any, size: int | None) -> Held | None:
@@ -50,7 +54,11 @@ def held(dataset: Any, size: int | None) -> Held | None:
     try:
         columns = _numbered(dataset, size)
         rows = [_together(parts) for parts in zip(*columns.values(), strict=True)]
-        parts = tuple((name, hash(tuple(one))) for name, one in _parts(dataset, columns).items())
+        parts = tuple(
+            (name[:_LONGEST_NAME], numbers)
+            for name, one in _parts(dataset, columns).items()
+            if (numbers := _classes(one)) is not None
+        )
     except Exception as error:  # noqa: BLE001  (a data set may be of any class)
         let_through(error)
         return None
@@ -73,20 +81,39 @@ def _numbered(dataset: Any, size: int) -> dict[str, list[int]]:
     return found
 
 
-def _parts(dataset: Any, columns: dict[str, list[int]]) -> dict[str, list[int]]:
-    """The numbers of the named parts of samples: several columns, or the keys of one column."""
-    if len(columns) != 1:
-        return dict(islice(columns.items(), _MOST_NAMED))
-    ((name, numbers),) = columns.items()
-    rows = _columns(dataset)[name][: len(numbers)]
-    if isinstance(rows, (torch.Tensor, np.ndarray)) or not isinstance(rows[0], Mapping):
-        return {}
-    found = {}
-    for key in islice(rows[0], _MOST_NAMED):
-        column = _numbers([row.get(key) for row in rows], len(rows))
-        if isinstance(key, str) and column is not None:
-            found[key[:_LONGEST_NAME]] = column
-    return found
+def _parts(dataset: Any, columns: dict[str, list[int]]) -> dict[str, Any]:
+    """The named parts of the first samples: the columns, or the keys of the only one."""
+    named = _columns(dataset)
+    found = {name: named[name][: len(columns[name])] for name in islice(columns, _MOST_NAMED)}
+    rows = next(iter(found.values()), ())
+    if len(found) != 1 or isinstance(rows, (torch.Tensor, np.ndarray)):
+        return found
+    if not all(isinstance(row, Mapping) for row in rows):
+        return found
+    keys = [key for key in islice(rows[0], _MOST_NAMED) if isinstance(key, str)]
+    return {key: [row.get(key) for row in rows] for key in keys}
+
+
+def _classes(column: Any) -> tuple[int, int] | None:
+    """Numbers for the values of a column, and for where they are equal; None unless they repeat."""
+    flat: list[int | str] = []
+    for value in column:
+        one = value
+        if isinstance(value, (torch.Tensor, np.ndarray, np.generic)):
+            if value.ndim > 1:
+                return None
+            one = value.reshape(-1)[:_MAX_PARTS].tolist()
+        items = one[:_MAX_PARTS] if isinstance(one, (list, tuple)) else [one]
+        if not all(type(item) in (int, bool, str) for item in items):
+            return None
+        flat += items
+        if len(flat) >= _MOST_VALUES:
+            break
+    seen: dict[int | str, int] = {}
+    pattern = tuple(seen.setdefault(item, len(seen)) for item in flat)
+    if len(seen) < 2 or len(seen) * _TIMES_EACH > len(flat):
+        return None
+    return zlib.crc32(repr(flat).encode(errors="replace")), hash(pattern)
 
 
 def _columns(dataset: Any) -> dict[str, Any]:

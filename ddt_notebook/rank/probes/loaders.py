@@ -324,7 +324,8 @@ def _with_held(about: LoaderPartition, loader: DataLoader[Any]) -> LoaderPartiti
         held_order=holds.order,
         held=holds.contents,
         held_repeated=holds.repeated,
-        held_parts=dict(holds.parts),
+        held_values={name: values for name, (values, _) in holds.parts},
+        held_patterns={name: pattern for name, (_, pattern) in holds.parts},
     )
 
 

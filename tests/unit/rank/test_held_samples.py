@@ -131,19 +131,30 @@ def test_rows_of_a_large_table_are_known_by_their_places() -> None:
     assert held(_OfRows([0, 1, 2, 3], None, 1 << 30), 4) is None
 
 
-def test_parts_of_samples_have_numbers_of_their_own() -> None:
-    """Labels that each rank numbers by itself differ where the samples are the same."""
-    order = list(range(40))
-    swapped = [{**row, "labels": 1 - row["labels"]} for row in ROWS]
-    one, other = held([ROWS[at] for at in order], 40), held(swapped, 40)
-    assert one is not None
-    assert other is not None
-    mine, theirs = dict(one.parts), dict(other.parts)
-    assert mine["input_ids"] == theirs["input_ids"]
-    assert mine["labels"] != theirs["labels"]
-    files = held(Files(NAMES, [at % 3 for at in order]), 40)
-    assert files is not None
-    assert [name for name, _ in files.parts] == ["names", "labels"]
-    whole = held(torch.arange(80.0).view(40, 2).tolist(), 40)
-    assert whole is not None
-    assert whole.parts == ()
+def parts(rows: Any) -> dict[str, tuple[int, int]]:
+    found = held(rows, 40)
+    assert found is not None
+    return dict(found.parts)
+
+
+def test_labels_that_each_rank_numbers_by_itself_are_equal_at_the_same_places() -> None:
+    one, other = parts(ROWS), parts([{**row, "labels": 1 - row["labels"]} for row in ROWS])
+    assert one["labels"][0] != other["labels"][0]
+    assert one["labels"][1] == other["labels"][1]
+    third = parts([{**row, "labels": int(at < 20)} for at, row in enumerate(ROWS)])
+    assert third["labels"][1] != one["labels"][1]
+    tags = [{"tags": [at % 2, at % 3]} for at in range(40)]
+    assert set(parts(tags)) == {"tags"}
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        TensorDataset(torch.arange(80.0).view(40, 2)),  # numbers, such as noise
+        Files(NAMES, list(range(40))),  # each value once
+        [[at, at + 1] for at in range(0, 80, 2)],
+        [{"labels": 1} for _ in range(40)],
+    ],
+)
+def test_parts_that_are_no_classes_are_left_out(rows: Any) -> None:
+    assert parts(rows) == {}
