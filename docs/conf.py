@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import posixpath
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
@@ -42,5 +45,23 @@ napoleon_use_ivar = True
 
 # A cell that begins with a magic is not Python; it is shown without colours.
 suppress_warnings = ["misc.highlighting_failure", "mystnb.unknown_mime_type"]
+
+
+def _link_pages(app: Any, page: str, _template: str, context: dict[str, Any], _tree: Any) -> None:
+    """Have links in outputs of notebooks, which name notebooks, open the pages made of these."""
+    folder = posixpath.dirname(page)
+
+    def to_page(link: re.Match[str]) -> str:
+        name = posixpath.normpath(posixpath.join(folder, link[1]))
+        return f'href="{link[1]}.html"' if name in app.env.found_docs else link[0]
+
+    if "body" in context:
+        context["body"] = re.sub(r'href="([^":#]+)\.ipynb"', to_page, context["body"])
+
+
+def setup(app: Any) -> None:
+    """Change pages after they were made."""
+    app.connect("html-page-context", _link_pages)
+
 
 derived.write(HERE)

@@ -323,8 +323,8 @@ def _find_flags(
     measured = {d.name: Measured(parity.rank, d) for parity in parities for d in parity.differences}
     trained = {item.name for parity in parities for item in parity.items if item.role == "gradient"}
     equal = _equal_parameters(parities, differing)
-    #: What ranks hold in parts that are known, so that only equal parts were compared.
-    divided = {item.name for parity in parities for item in parity.items if item.part}
+    #: Objects of which it is known what each rank holds, so that only equal parts were compared.
+    divided = {_owner(i.name, i.role) for parity in parities for i in parity.items if i.part}
     found = []
     for (name, role), members in group(differing, lambda d: (_owner(d.name, d.role), d.role)):
         first = members[0]
@@ -354,8 +354,7 @@ def _find_flags(
             continue
         kept_equal = name in wrapped or (role == "state" and bool(wrapped))
         if parts and not kept_equal:
-            alike = all(member.name in divided for member in members)
-            found.append(Flag("hint", text if alike else f"{text}; {_PARTS}"))
+            found.append(Flag("hint", text if name in divided else f"{text}; {_PARTS}"))
             continue
         found.append(_judged(role, text, kept_equal, name in copied, bool(trained)))
     different = {member.name for member in differing}

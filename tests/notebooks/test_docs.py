@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -23,6 +24,8 @@ FETCHED = re.compile(
     r"""<(?:script|img|iframe)\b[^>]*\bsrc="(?:https?:)?//[^"]*"""
     r"""|<link\b[^>]*\bhref="(?:https?:)?//[^"]*|@import[^;]*//|url\((?:https?:)?//[^)]*"""
 )
+#: The path of a link to another file of the guide.
+LINKED = re.compile(r'<a\b[^>]*\bhref="(?!\w+:)([^"#?]+)')
 #: The most that a notebook and its server may need together.
 LIMIT_MB = 1000
 SLOWEST_S = 40
@@ -47,6 +50,21 @@ def guide(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert done.returncode == 0, done.stderr
     return goal
+
+
+def test_every_link_within_the_guide_leads_to_a_file(guide: Path) -> None:
+    found = {
+        (page, link)
+        for page in guide.rglob("*.html")
+        for link in LINKED.findall(page.read_text("utf-8"))
+    }
+    assert any("notebooks" in page.parts for page, _ in found)
+    dead = [
+        f"{page.relative_to(guide)}: {link}"
+        for page, link in sorted(found)
+        if not (page.parent / unquote(link)).exists()
+    ]
+    assert not dead
 
 
 def test_the_guide_has_every_notebook_and_fetches_nothing(guide: Path) -> None:
