@@ -390,6 +390,7 @@ class DeepSpeed(Framework):
         began = getattr(communication, "cdb", None) is not None
         communication.cdb = None  # type: ignore[attr-defined]
         self._sequences.clear()
+        self._values.number_anew()
         _number_anew()
         groups = sys.modules.get("deepspeed.utils.groups")
         release = getattr(groups, "_release_process_group_references", None)

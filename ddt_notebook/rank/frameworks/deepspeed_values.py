@@ -83,6 +83,10 @@ class EngineValues:
         #: By the engine's id, which a later engine may have again.
         self._engines: dict[int, _Engine] = {}
 
+    def number_anew(self) -> None:
+        """Number the engines from 1, as on a rank that was replaced; the former train no more."""
+        self._made = 0
+
     def made(self, engine: Any, members: list[int]) -> None:
         """Look at an engine that was made."""
         self._made += 1

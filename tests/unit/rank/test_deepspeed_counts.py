@@ -29,5 +29,8 @@ def test_all_ranks_count_anew_when_groups_are_formed_again(
     module(monkeypatch, "deepspeed.runtime.zero.partition_parameters", Init=init)
     hooks = SimpleNamespace(_register_deepspeed_module=register)
     module(monkeypatch, "deepspeed.runtime.zero.parameter_offload", DeepSpeedZeRoOffload=hooks)
-    assert DeepSpeed().forget_groups() == []
+    framework = DeepSpeed()
+    framework._values.made(SimpleNamespace(), [0])
+    assert framework.forget_groups() == []
+    assert framework._values._made == 0
     assert (init.param_id, register(None, None)) == (0, [0])
