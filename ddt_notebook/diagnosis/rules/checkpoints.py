@@ -25,9 +25,9 @@ READ_BEFORE_WRITTEN = "read-before-written"
 def written_together(context: Context) -> Iterator[Finding]:
     """Report ranks that save to one path in no fixed order."""
     order = Order(context)
+    # One finding for each line: a loop may write to many paths.
+    reported: set[str] = set()
     for path, saves in sorted(_by_path(context, "save").items()):
-        # One finding for each line: a repeated write counts once.
-        reported: set[str] = set()
         for round_ in range(max(map(len, saves.values()))):
             nth = {r: uses[round_] for r, uses in saves.items() if len(uses) > round_}
             together = _unordered(context, nth, order)

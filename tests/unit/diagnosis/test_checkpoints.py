@@ -57,6 +57,11 @@ def test_a_line_that_writes_in_each_epoch_is_reported_once():
     assert len(diagnose(scene(*epochs)).findings) == 1
 
 
+def test_a_line_that_writes_many_files_is_reported_once():
+    files = [[save(at_, at_ + 0.5, path=f"/r/{at_}.pt") for at_ in (1.0, 3.0)] for _ in range(2)]
+    assert len(diagnose(scene(*files)).findings) == 1
+
+
 def test_ranks_that_take_turns_are_not_reported():
     calls = ((barrier(1.2), barrier(3.0)), (barrier(0.9), barrier(2.9)))
     assert diagnose(scene([save(1.0, 1.1)], [save(2.0, 2.5)], calls=calls)).ok
