@@ -160,7 +160,7 @@ def install(rank: Rank) -> Library:
 def _settings(made: Any, library: Library) -> dict[str, str]:
     """What all ranks have to give a distributed optimizer alike, as text."""
     settings = {name: getattr(made, name, None) for name in SETTINGS}
-    compression = getattr(made, "_compression", None)
+    compression = vars(made).get("_compression")
     settings["compression"] = getattr(compression, "__name__", None)
     if settings["op"] is not None:
         settings["op"] = library.reduction(settings["op"])
