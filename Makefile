@@ -88,7 +88,7 @@ test-trainers:
 	$(TRAINERS_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[demo,accelerate,lightning,transformers]' \
 		tensorboard pytest pytest-rerunfailures pytest-timeout
 	$(TRAINERS_VENV)/bin/python -m pytest tests/trainers tests/multiprocess/test_launchers.py
-	$(TRAINERS_VENV)/bin/python -m pytest tests/multiprocess/test_cards.py -k trainer
+	$(TRAINERS_VENV)/bin/python -m pytest tests/multiprocess/test_cards.py -k 'trainer or accelerate'
 
 test-lightning: test-trainers
 

@@ -326,6 +326,7 @@ FACTS: dict[str, str | Callable[[Fact], str]] = {
         f"fit {_ARGUMENTS[f.values['argument']]} "
         + _on_each(f, [_given(one) for one in f.values["given"]])
     ),
+    "counts-one-process": "the library counts 1 process on {ranks}, and no gradient was sent",
     "no-group-formed": "{ranks} never called init_process_group, and no library called it",
     "copies-part": _copies_part,
     "sampler-divides": (

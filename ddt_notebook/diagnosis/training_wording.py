@@ -354,6 +354,10 @@ TITLES: dict[str, str | Callable[[Finding], str]] = {
         "and the loss of each is the mean over its own batch: the gradients are "
         f"{f.values['size']} times as large"
     ),
+    "counted-alone": lambda f: (
+        f"{f.values['library']} takes each of {f.values['size']} ranks for the only process: "
+        "each trains a model of its own on all of the data"
+    ),
     "group-never-formed": lambda f: (
         f"{ranks_text(f.ranks)} trained {_model(f.values)} separately: no process group connects "
         "them"

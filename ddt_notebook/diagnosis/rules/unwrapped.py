@@ -23,6 +23,7 @@ from ddt_notebook.program.parse import Document
 from ddt_notebook.program.program import Program
 from ddt_notebook.program.sharded_values import leaves_part_out, slices_by_rank
 
+from .counted_alone import counted_alone
 from .gradients import swapped
 
 #: Lines of reductions in a finding; more would not help.
@@ -122,6 +123,8 @@ def _unwrapped(context: Context) -> Iterator[Finding]:
     snapshot = context.snapshot
     if snapshot.outcome != "ok" or not _in_a_group(context) or any(swapped(context)):
         return  # gradients that changed places are reported
+    if any(counted_alone(context)):
+        return  # wrapping the model is the library's work
     for group in replicas.replicas(snapshot):
         if group.first_apart is None or not group.stepped:
             continue

@@ -8,6 +8,8 @@ from .description import Description
 MADE = "Accelerator"
 #: Arguments that decide in which steps ranks exchange gradients, and how many batches they get.
 ARGUMENTS = ("gradient_accumulation_steps", "split_batches", "dispatch_batches", "even_batches")
+#: How many processes train together, as the library counts them.
+PROCESSES = "num_processes"
 
 FRAMEWORK = Description(
     name="accelerate",

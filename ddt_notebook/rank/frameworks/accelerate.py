@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ...model.frameworks.accelerate import ARGUMENTS, MADE
+from ...model.frameworks.accelerate import ARGUMENTS, MADE, PROCESSES
 from ..after_import import AfterImport
 from ..forked_ranks import REFUSED
 from .framework import Framework
@@ -62,7 +62,7 @@ def _train_on_cpus(_module: ModuleType) -> None:
 
 def _watch(calls: CallLog, module: ModuleType) -> None:
     made = getattr(module, "Accelerator", None)
-    record_made(calls, made, MADE, lambda one: read(one, ARGUMENTS), "accelerate/")
+    record_made(calls, made, MADE, lambda one: read(one, (*ARGUMENTS, PROCESSES)), "accelerate/")
 
 
 def _follow_loops(module: ModuleType) -> None:

@@ -6,6 +6,7 @@ import functools
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ...model.frameworks.accelerate import PROCESSES
 from ...model.frameworks.transformers import ARGUMENTS, STOPS, TRAIN
 from ...wire.records import CallRecord
 from ..after_import import AfterImport
@@ -33,9 +34,16 @@ def _watch(calls: CallLog, module: ModuleType) -> None:
         getattr(module, "Trainer", None),
         "train",
         TRAIN,
-        lambda trainer: read(getattr(trainer, "args", None), ARGUMENTS),
+        _arguments,
         "transformers/",
     )
+
+
+def _arguments(trainer: Any) -> dict[str, str]:
+    given = getattr(trainer, "args", None)
+    counted = read(given, ("world_size",))  # so it calls what Accelerate counts
+    count = {PROCESSES: counted["world_size"]} if counted else {}
+    return read(given, ARGUMENTS) | count
 
 
 def _watch_flags(calls: CallLog, module: ModuleType) -> None:
