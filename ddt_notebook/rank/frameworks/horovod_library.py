@@ -84,7 +84,7 @@ class Rank(Protocol):
 def install(rank: Rank) -> Library:
     """Replace the functions of Horovod's library for torch, and its initialisation."""
     import horovod.torch as package
-    from horovod.torch import functions, mpi_ops, optimizer
+    from horovod.torch import functions, mpi_ops
 
     library, basics = mpi_ops.mpi_lib, mpi_ops._basics
     poll, wait = library.horovod_torch_poll, library.horovod_torch_wait_and_clear
@@ -129,6 +129,7 @@ def install(rank: Rank) -> Library:
         return shutdown(*args, **kwargs)
 
     known = Library(mpi_ops, join, poll)
+    _watch_optimizers(rank, known)
     broadcast_state = functions.broadcast_optimizer_state
 
     @functools.wraps(broadcast_state)
@@ -136,18 +137,6 @@ def install(rank: Rank) -> Library:
         with training.RECORD.paused():  # it makes a step, to get a state, and takes it back
             return broadcast_state(*args, **kwargs)
 
-    makes = package.DistributedOptimizer
-
-    @functools.wraps(makes)
-    def makes_optimizer(*args: Any, **kwargs: Any) -> Any:
-        __tracebackhide__ = True
-        made = makes(*args, **kwargs)
-        # the ranks of a process set may well have settings of their own
-        if getattr(getattr(made, "process_set", None), "process_set_id", 0) == 0:
-            rank.made_optimizer(_settings(made, known))
-        return made
-
-    package.DistributedOptimizer = optimizer.DistributedOptimizer = makes_optimizer
     functions.broadcast_optimizer_state = broadcasts_state
     package.broadcast_optimizer_state = broadcasts_state
     library.horovod_torch_wait_and_clear = waits
@@ -155,6 +144,27 @@ def install(rank: Rank) -> Library:
     library.horovod_torch_poll = polls
     basics.init, basics.shutdown = initialises, ends
     return known
+
+
+def _watch_optimizers(rank: Rank, library: Library) -> None:
+    """Note the settings of each ``DistributedOptimizer``."""
+    modules = [sys.modules.get(name) for name in ("horovod.torch", "horovod.torch.optimizer")]
+    makes = getattr(modules[0], "DistributedOptimizer", None)
+    if makes is None:
+        return
+
+    @functools.wraps(makes)
+    def makes_optimizer(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        made = makes(*args, **kwargs)
+        # the ranks of a process set may well have settings of their own
+        if getattr(getattr(made, "process_set", None), "process_set_id", 0) == 0:
+            rank.made_optimizer(_settings(made, library))
+        return made
+
+    for module in modules:
+        if module is not None:
+            module.DistributedOptimizer = makes_optimizer  # type: ignore[attr-defined]
 
 
 def _settings(made: Any, library: Library) -> dict[str, str]:
