@@ -201,17 +201,15 @@ def check_framework(name: str, *, on_hosts: str | None, simulated: bool) -> None
         )
 
 
-_WITHOUT_GPUS = "; without GPUs, write --simulate cuda:4 for 4 ranks"
-
-
 def _not_prepared(name: str) -> SessionError:
     """The error for a framework for which no ranks are prepared."""
     begun = name.casefold().partition("-")[0]
     for one in known_frameworks().values():
         if one.preparation is None and begun == one.name.partition("-")[0]:
+            without_gpus = "; without GPUs, write --simulate cuda:4 for 4 ranks"
             return SessionError(
                 f"{one.title} trains through torch.distributed, so its ranks need no preparation",
-                "leave --framework out" + (_WITHOUT_GPUS if one.asks_for_gpus else ""),
+                "leave --framework out" + (without_gpus if one.asks_for_gpus else ""),
             )
     near = similar_names(name, prepared())
     meant = f"did you mean {near[0]}" if near else f"choose {' or '.join(prepared())}"
